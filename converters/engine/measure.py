@@ -185,28 +185,32 @@ def checks(
 ) -> list[dict[str, Any]]:
     """Make `manifest.Check` entries (in JSON form) for each float output, and for the size if it has a limit.
 
+    A limit on `max_abs_diff` also holds for outputs of integers and truth values, but makes no entries for them.
+
     Raises ConversionError about the file `path` if a limit is not met, InputError for a limit on an unmeasured metric.
     """
     feeds, expected, outputs = result.runs.feeds, result.expected, result.runs.outputs
     first = expected[0] if feeds else {}
-    names = [name for name in first if first[name].dtype.kind == "f" and not name.startswith(PRESENT)]
-    measured = {"bytes", *(MEASURED if names else ())}
+    numeric = [name for name in first if first[name].dtype.kind in "fbiu" and not name.startswith(PRESENT)]
+    names = [name for name in numeric if first[name].dtype.kind == "f"]
+    measured = {"bytes", *(MEASURED if names else MEASURED[:1] if numeric else ())}
     if unmeasured := sorted(limits.keys() - measured):
         message = f"{path}: {unmeasured[0]} is not measured here, so no limit on it can be checked"
         raise InputError(message, f"limits may be on {', '.join(sorted(measured))}")
-    distances = result.distances or {}
-    if names and result.distances is None:
+    distances, compared = result.distances or {}, numeric if "max_abs_diff" in limits else names
+    if compared and result.distances is None:
         expected, outputs = (
-            [{name: one[name] for name in names} for one in runs] for runs in (expected, outputs)
+            [{name: one[name] for name in compared} for one in runs] for runs in (expected, outputs)
         )
         distances = samples.compare(expected, outputs, path, is_bounded=is_bounded(limits))
     entries, dataset = [], result.dataset
-    for name in names:
+    for name in compared:
         distance, scale = distances[name], max(1.0, distances[name].largest)
         label = "parity" if len(names) == 1 else f"parity of {name}"
         subject = {"name": label, "samples": distance.positions, "dataset": dataset}
-        for metric in MEASURED:
-            entries.append(judge(subject, metric, getattr(distance, metric), limits.get(metric), path, scale))
+        for metric in MEASURED if name in names else MEASURED[:1]:
+            entry = judge(subject, metric, getattr(distance, metric), limits.get(metric), path, scale)
+            entries += [entry] if name in names else []
     if "bytes" in limits:
         entries.append(judge({"name": "size"}, "bytes", size, limits["bytes"], path))
     return entries

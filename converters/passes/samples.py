@@ -180,7 +180,7 @@ def inner_values(
 class Distance:
     """The distance of an output from the parent's over all runs. A position is a vector along the last axis.
 
-    `largest` is the parent's largest magnitude. `cosine` takes all values as a single vector. `min_cosine` is the
+    `largest` is the parent's largest magnitude; at most 1 for integers, which are never rounded. `cosine` takes all values as a single vector. `min_cosine` is the
     lowest cosine of a position. `argmax_agreement` is the share of positions with the largest value at the same index.
     """
 
@@ -225,6 +225,7 @@ def compare(
         parent, child = parent[where], child[where]
         cosine, gap = float(cosines(parent[None], child[None], 0.0)[0]), parent - child
         difference, largest = (float(abs(values).max(initial=0)) for values in (gap, parent))
+        largest = min(largest, 1.0) if expected[0][name].dtype.kind in "biu" else largest
         distances[name] = Distance(difference, largest, cosine, *_by_position(pairs))
         if is_bounded:
             if cosine < MIN_COSINE:

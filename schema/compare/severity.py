@@ -122,11 +122,13 @@ def _growth_judge(severity: Severity, sign: int = 1) -> Judge:
 
 
 _QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORECASE)
+_FREE = re.compile(r"(?<=^character_recall/).*|(?<=^parity of ).*(?=/)")  # a label or an output, of any name
 _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
     """Return the direction that a check states or, if it states none, the one that its name implies, or None."""
+    name = _FREE.sub("", name)
     implied: Direction | None = "higher" if _QUALITY.search(name) else None
     return stated or ("lower" if _QUALITY_LOST.search(name) else implied)
 

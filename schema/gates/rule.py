@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from inspect import isfunction
-from itertools import product
+from itertools import chain, product
 from typing import Annotated, Any, Literal, Self
 
 from msgspec import Struct
@@ -164,10 +164,15 @@ def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    for artifact, suite in product(candidate.evaluated(rule), rule.suites):
+    evaluated = candidate.evaluated(rule)
+    for artifact, suite in product(
+        candidate.of_formats(rule.certified) or candidate.manifest.artifacts, rule.suites
+    ):
         states = {item.state for item in candidate.later(artifact) if item.suite == suite}
         if artifact.suite == suite:
             states.add(artifact.certification.state)
+        if not states and artifact not in evaluated:
+            continue
         is_met = "certified" in states and "refused" not in states
         verdict = f"says {'certified' if is_met else worst(states)}" if states else "never judged it"
         yield is_met, f"{artifact.path}: suite {suite.short} {verdict}"
@@ -193,14 +198,15 @@ def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
         for check in _losses(artifact) or (None,):
             is_met, detail = judge(check, "is not known", "is")
             yield is_met, f"{artifact.path}: {quantity} {detail}"
-        for evaluation in candidate.later(artifact):
-            if evaluation.loss is not None:
-                is_met, detail = judge(evaluation.loss, "without an interval", "of")
+    for artifact in candidate.of_formats(rule.certified) or candidate.manifest.artifacts:
+        for check in chain.from_iterable(map(_losses, candidate.later(artifact))):
+            if check.value is not None:
+                is_met, detail = judge(check, "without an interval", "of")
                 yield is_met, f"{artifact.path}: a later evaluation found a loss {detail}"
 
 
-def _losses(artifact: Artifact) -> list[Check]:
-    return [check for check in artifact.checks if check.name == LOSS]
+def _losses(item: Artifact | EvaluationDocument) -> list[Check]:
+    return [check for check in item.checks if check.name == LOSS]
 
 
 def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:

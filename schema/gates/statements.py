@@ -20,7 +20,6 @@ from onnxreg.schema.core.document import Count, Document, First, Items, JsonObje
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.log.state import Speed
 from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest
-from onnxreg.schema.manifest.vocabulary import LOSS
 
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
 MODEL_SUFFIXES = (".onnx", ".ort")
@@ -85,11 +84,6 @@ class EvaluationDocument(Document):
     task: Text | None = None
     metrics: Items[MetricRecord] = ()
     resampling: Resampling | None = None
-
-    @property
-    def loss(self) -> Check | None:
-        check = next((check for check in self.checks if check.name == LOSS), None)
-        return None if check is None or check.value is None else check
 
 
 def read_evaluation(data: bytes, label: str = "report") -> EvaluationDocument:

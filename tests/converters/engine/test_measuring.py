@@ -1,5 +1,6 @@
 """How far outputs are from what they were made from, and the sample this is measured on."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,32 @@ def test_a_limit_gives_a_verdict_and_figures_are_rounded(value, asked, verdict):
         return
     found = [judge().get(key) for key in ("value", "verdict", "limit")]
     assert found == [round(value, 6), verdict, asked.get("max")]
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "is_right"),
+    [
+        ([30000, 5, 7], [30000, 5, 7], True),
+        ([30000, 5, 7], [30001, 5, 7], False),
+        ([True, True, False], [True, True, True], False),
+    ],
+)
+def test_a_limit_holds_for_integers_and_truth_values(expected, got, is_right):
+    scores, limits = (
+        np.ones((1, 2), np.float32),
+        {"max_abs_diff": RecipeCheck(metric="max_abs_diff", share=0.001)},
+    )
+    sides = [[{"scores": scores, "ids": np.array(one)}] for one in (expected, got)]
+    runs = SimpleNamespace(feeds=[{}], outputs=sides[1])
+    result: Any = SimpleNamespace(runs=runs, expected=sides[0], distances=None, dataset="sha256:0")
+    assert len(measure.checks(result, {}, "model.onnx", 1)) == 3
+    if is_right:
+        assert len(measure.checks(result, limits, "model.onnx", 1)) == 3
+        return
+    with pytest.raises(ConversionError):
+        measure.checks(result, limits, "model.onnx", 1)
+    with pytest.raises(ConversionError):
+        samples.compare(*sides, "it", 1e-3)
 
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])

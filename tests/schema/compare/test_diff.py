@@ -232,6 +232,26 @@ def test_a_direction_says_which_values_are_worse_on_one_suite(direction, old, ne
     assert change.note == note
 
 
+@pytest.mark.parametrize(
+    ("name", "metric", "severity"),
+    [
+        ("character_recall/WEIGHT_LOSS", "character_recall", "degrading"),
+        ("character_recall/NAME", "character_recall", "degrading"),
+        ("parity of loss", "argmax_agreement", "degrading"),
+        ("parity of f1", "max_abs_diff", "notable"),
+    ],
+)
+def test_the_name_of_a_label_or_output_says_nothing_about_what_is_better(full, name, metric, severity):
+    sides = [copy.deepcopy(full), copy.deepcopy(full)]
+    for side, value in zip(sides, (0.95, 0.4), strict=True):
+        check = {"name": name, "metric": metric, "value": value, "verdict": "info"}
+        side["artifacts"][1]["checks"].append(check)
+    (change,) = [
+        one for one in diff(*map(Manifest.from_json, sides)).changes if one.kind == "check-value-changed"
+    ]
+    assert change.severity == severity
+
+
 def bytes_changed(full: dict[str, Any], **semantic: str) -> Change:
     """The change of an artifact's digest, beside these changes of its semantic digest."""
     new = copy.deepcopy(full)

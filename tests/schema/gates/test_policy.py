@@ -149,16 +149,15 @@ def proof(by: str = "", parent: str = "fp32", verdict: str = "proven", rules: in
 
 
 def later(
-    state: str, loss: float | None = None, interval: list[float] | None = None, artifact: str = "int8"
+    state: str, loss: Any = None, interval: list[float] | None = None, artifact: str = "int8"
 ) -> EvaluationDocument:
-    """An evaluation on another suite, with the loss that it measured."""
-    check = {"name": "quant_recall_delta", "metric": "recall", "verdict": "info", "value": loss}
+    """An evaluation on another suite, with the loss that it measured, or the losses."""
+    check = {"name": "quant_recall_delta", "metric": "recall", "verdict": "info"}
     check |= {} if interval is None else {"interval": interval}
+    losses = loss if isinstance(loss, list) else [] if loss is None else [loss]
     about = {"artifact": str(Digest.of(artifact.encode())), "suite": FIELD, "state": state}
-    checks = {} if loss is None else {"checks": [check]}
-    return EvaluationDocument.from_json(
-        {"format": "onnxreg-evaluation", "format_version": 1} | about | checks
-    )
+    about["checks"] = [check | {"value": value} for value in losses]
+    return EvaluationDocument.from_json({"format": "onnxreg-evaluation", "format_version": 1} | about)
 
 
 CASES = """
@@ -186,6 +185,7 @@ fail | suite that never judged | "suites": ["SUITE", "FIELD"]
 pass | two suites | "suites": ["SUITE", "FIELD"] | {"later": [["certified"]]}
 fail | suite that proves nothing | "suites": ["FIELD"] | {"later": [["unknown"]]}
 fail | suite that refused once | "suites": ["FIELD"] | {"later": [["certified"], ["refused"]]}
+fail | suite that refused an artifact which none judged before | "suites": ["SUITE", "FIELD"] | {"later": [["certified"], ["refused", null, null, "fp32"]]}
 fail | suites of nothing | "suites": ["SUITE"], "certified": ["onnx"]
 pass | loss | "max_recall_loss": 0.002
 fail | too much loss | "max_recall_loss": 0.0019
@@ -198,6 +198,10 @@ fail | no interval | "max_recall_loss": 1, "loss_interval": true | {"loss": {"in
 fail | loss found later | "max_recall_loss": 0.005 | {"later": [["unknown", 0.006]]}
 fail | a loss without an interval found later | "max_recall_loss": 0.005, "loss_interval": true | {"later": [["unknown", 0.001]]}
 pass | a loss with an interval found later | "max_recall_loss": 0.005, "loss_interval": true | {"later": [["unknown", 0.001, [0.0, 0.002]]]}
+fail | a loss found later after one without a value | "max_recall_loss": 0.005 | {"later": [["unknown", [null, 0.006]]]}
+fail | the second of two losses found later | "max_recall_loss": 0.005 | {"later": [["unknown", [0.001, 0.006]]]}
+fail | a loss found later of an artifact without any before | "max_recall_loss": 0.005 | {"later": [["unknown", 0.006, null, "fp32"]]}
+pass | a small loss found later of an artifact without any before | "max_recall_loss": 0.005 | {"later": [["unknown", 0.001, null, "fp32"]]}
 pass | no loss found later | "max_recall_loss": 0.005 | {"later": [["unknown"]]}
 pass | a metric | "where": "metric['sts/spearman'] >= 0.82"
 pass | a metric of the certified format | "where": "metric['sts/spearman'] >= 0.82", "certified": ["onnx-int8"]
@@ -344,7 +348,7 @@ def report(**changes: Any) -> bytes:
 def test_reads_an_evaluation():
     found = statements.read_evaluation(report())
     assert (found.artifact, str(found.suite), found.state, found.synthetic) == (INT8, FIELD, "refused", False)
-    assert found.loss is not None and (found.loss.value, found.loss.interval) == (0.03, (0.01, 0.05))
+    assert [(check.value, check.interval) for check in found.checks] == [(0.03, (0.01, 0.05))]
 
 
 def test_a_report_of_another_kind_is_refused_in_words():
