@@ -1,5 +1,6 @@
 """`reg serve`: serve the registry over HTTP, read-only."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -44,8 +45,9 @@ def command(
     with needs("serve", "reg serve"):
         from onnxreg.registry.server import server
         from onnxreg.registry.server.settings import Settings
+    origins = tuple(map(_origin, cors or ()))
     settings = Settings(
-        _token(token_file), tuple(cors or ()), public_url(url), drain, behind_proxy, trial_folder(trial)
+        _token(token_file), origins, public_url(url), drain, behind_proxy, trial_folder(trial)
     )
     session.reader(checked=False)
     listener = server.listen(host, port, behind_proxy)
@@ -61,6 +63,14 @@ def _token(file: Path | None) -> str | None:
     if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
         raise InputError(f"{file or VARIABLE} holds no token", "a token is printable ASCII without spaces")
     return token
+
+
+def _origin(site: str) -> str:
+    """Return the origin of a web site as browsers send it. Raise InputError if it has no scheme or has a path."""
+    origin = site.rstrip("/").lower()
+    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@]+", origin):
+        raise InputError(f"--cors {site[:80]}: not the origin of a web site", "write https://host, or *")
+    return origin
 
 
 def trial_folder(folder: Path | None) -> Path | None:

@@ -71,6 +71,9 @@ export { resolve, sha256 }
 const QUESTION = { tag: text, query: mapping, device: mapping, seed: text }
 const FILE = object({ role: text, path: text, digest, size: count, pieces: maybe(object({ size: count, digests: list(digest) })) })
 
+/** A document that a state or a line names. */
+const DOCUMENT = /"(?:checkpoint|operators|statement)":"sha256:([0-9a-f]{64})"/g
+
 /** No artifact answers; `rejected` says why of each. */
 export class NothingFitsError extends NotFoundError {
   static name = 'NothingFitsError'
@@ -274,9 +277,21 @@ export class Registry {
     return this.#blobs.read(fileWith(release, 'role', role))
   }
 
-  /** Forget every byte that neither a present release nor one before it needs. Not while an `update` runs. */
+  /**
+   * Forget every byte that neither a present release nor one before it needs. Not while an `update` runs. The documents that
+   * the last state seen names stay: an update without a network reads them.
+   */
   async tidy() {
+    /** @type {Set<string>} */
     const kept = new Set()
+    for (const key of await this.#store.keys('index/')) {
+      const segments = (await this.#load(key)).state.segments.map(hexOf)
+      for (const text of [key, ...segments.map((/** @type {string} */ hex) => `piece/${hex}`)]) {
+        kept.add(text.replace('piece/', ''))
+        const bytes = (await this.#store.get(text)) ?? new Uint8Array()
+        for (const [, hex] of platform.decode(bytes).matchAll(DOCUMENT)) kept.add(hex)
+      }
+    }
     for (const { manifest, files } of await this.#releases()) {
       kept.add(hexOf(manifest))
       for (const file of files) piecesOf(file).forEach(({ hex }) => kept.add(hex))

@@ -34,24 +34,25 @@ export function fileStore(files) {
   const open = () => (opened ??= numbersOf(files))
   const name = (/** @type {string} */ key, /** @type {number} */ number) => `${key.replaceAll('/', '+')}~${number}`
   let writes = 0
+  const inTurn = queue() // two models may share a file, and a value is read while it is replaced
   return {
-    get: async (key) => {
+    get: (key) => inTurn(async () => {
       const number = (await open()).get(key)
       return number === undefined ? undefined : files.read(name(key, number))
-    },
-    put: async (key, bytes) => {
+    }),
+    put: (key, bytes) => inTurn(async () => {
       const numbers = await open()
       const [fresh, before] = [`new-${writes++}`, numbers.get(key) ?? 0]
       await files.append(fresh, bytes)
       await files.move(fresh, name(key, before + 1))
       numbers.set(key, before + 1)
       await files.remove(name(key, before))
-    },
-    delete: async (key) => {
+    }),
+    delete: (key) => inTurn(async () => {
       const numbers = await open()
       await files.remove(name(key, numbers.get(key) ?? 0))
       numbers.delete(key)
-    },
+    }),
     keys: async (prefix) => [...(await open()).keys()].filter((key) => key.startsWith(prefix)).sort(),
   }
 }
@@ -69,8 +70,18 @@ async function numbersOf(files) {
   return numbers
 }
 
-/** @type {Promise<unknown>} */
-let copied = Promise.resolve()
+/** A function that runs actions one at a time. @returns {<T>(act: () => Promise<T>) => Promise<T>} */
+function queue() {
+  /** @type {Promise<unknown>} */
+  let last = Promise.resolve()
+  return (act) => {
+    const done = last.then(act)
+    last = done.catch(() => undefined)
+    return done
+  }
+}
+
+const copying = queue()
 
 /**
  * Copy a file of a release to its own path below a folder, for a runtime that takes a path, and for files beyond memory:
@@ -79,7 +90,7 @@ let copied = Promise.resolve()
  * @param {Files} files of a folder of their own: a store keeps no others
  */
 export function file(registry, release, path, files) {
-  const copy = async () => {
+  return copying(async () => {
     const fresh = `${inside(path)}.part.` // no file of a release ends in a dot
     await files.remove(fresh)
     try {
@@ -90,10 +101,7 @@ export function file(registry, release, path, files) {
       await files.remove(fresh)
     }
     return files.path(path)
-  }
-  const done = copied.then(copy)
-  copied = done.catch(() => undefined)
-  return done
+  })
 }
 
 /**

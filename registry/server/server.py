@@ -159,7 +159,7 @@ DESCRIPTION = Path(__file__).with_name("openapi.json")
 """The description of the API in OpenAPI 3.1. Tests compare it with the routes and answers."""
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_HEADERS = ("Authorization", "Content-Type", "If-None-Match", "If-Range", "Range")
-RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag", *HUB_HEADERS)
+RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag", "Retry-After", *HUB_HEADERS)
 """The headers that scripts of other web sites may send (`REQUEST_HEADERS`) and read (`RESPONSE_HEADERS`)."""
 BACKLOG_CONNECTIONS = 2048
 IDLE_SECONDS = 30  # an open connection may wait this many seconds for its next request

@@ -116,5 +116,8 @@ for (let operations = 0; operations < 8; operations++) {
 }
 await fileStore(files()).delete('slot/acme/pii')
 const keys = await fileStore(files()).keys('slot/')
+const shared = fileStore(files('shared'))
+await Promise.all([1, 2].map((value) => shared.put('seed', Uint8Array.of(value))))
+const latest = [...(await shared.get('seed'))]
 const names = readdirSync(join(directory, 'models')).filter((name) => name.startsWith('new') || name.startsWith('slot'))
-console.log(JSON.stringify({ changed: [first.changed, again.changed], size: bytes.length, kept, keys, names, texts, refused, extracted, isSame: model.equals(bytes) }))
+console.log(JSON.stringify({ changed: [first.changed, again.changed], size: bytes.length, kept, keys, latest, names, texts, refused, extracted, isSame: model.equals(bytes) }))

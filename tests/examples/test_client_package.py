@@ -428,6 +428,7 @@ def test_the_store_of_react_native_loses_no_value_and_its_files_have_paths(
     assert (answer.pop("texts"), answer.pop("isSame")) == (["one, two", "three", ""], True)
     assert answer.pop("refused") == ["failed", *["integrity"] * 4]
     assert answer.pop("extracted") == ["b.txt", "model_int8.onnx", "onnx", "onnx/a b.txt"]
+    assert answer.pop("latest") == [2], "two writers at once"
     assert answer == {"changed": [True, False], "size": 100_000, "keys": [], "names": []}
     assert kept[0] == [1] and kept[-1] == [2]
     assert all(value in ([1], [2]) for value in kept), "the old value or the new one"

@@ -85,6 +85,27 @@ def test_each_line_must_be_signed(registry, update, tmp_path, key, monkeypatch):
     assert update({}, "fresh")["version"] == "1.1.0"
 
 
+def test_what_was_checked_is_checked_again_after_tidy_without_a_network(
+    registry, client, site, tmp_path, key
+):
+    """The signature is in a segment of the log that was sealed."""
+    publish(registry, tmp_path / "1", "1.0.0", 1000)
+    owner.sign(registry, f"{NAME}:1.0.0", key)
+    for number in range(64):
+        owner.pin(registry, f"{NAME}:1.0.0", undo=number % 2 == 1)
+
+    def call(name: str, *words: Any) -> Any:
+        return client(site.url, tmp_path / "store", name, NAME, *words)
+
+    wanted = {"keys": [str(key.public)], "releases": True}
+    assert call("update", {}, wanted)["version"] == "1.0.0"
+    call("tidy")
+    site.plan = lambda method, path: "reset"
+    outcome = call("update", {}, wanted)
+    assert (outcome["version"], outcome["offline"]) == ("1.0.0", True)
+    assert call("update", {}, {**wanted, "keys": [str(generate("ed25519").public)]})["error"] == "integrity"
+
+
 def test_a_forged_log_has_no_signature(registry, update, tmp_path, key, monkeypatch):
     """At the first contact, every line that there is must lead to the state, and the last one is signed."""
     monkeypatch.setenv("REG_SIGNING_KEY", key.pem("secret").decode())

@@ -174,6 +174,19 @@ def test_an_open_server_without_a_token_warns(home, words, token, warned):
         assert ("warning: everybody" in process.communicate(timeout=120)[1]) is warned
 
 
+@pytest.mark.parametrize("site", sampled(["app.example", "https://app.example/page", "https://", ""], 4))
+def test_a_site_that_no_browser_sends_is_refused(reg, home, site):
+    assert reg("--registry", home, "serve", "--cors", site).ended(2)
+
+
+def test_a_site_is_known_however_it_is_written(home):
+    with serving(home, "--cors", "https://App.example/") as (_, url):
+        request = urllib.request.Request(f"{url}/registry.json", headers={"Origin": "https://app.example"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+            assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
+            assert "Retry-After" in answer.headers["Access-Control-Expose-Headers"]
+
+
 def test_a_port_that_is_taken(reg, home):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = reg("--registry", home, "serve", "--port", taken.getsockname()[1])

@@ -19,6 +19,8 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.UUID;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
 /**
@@ -34,6 +36,8 @@ import java.util.stream.Collectors;
  */
 final class Storage {
     private static final int BUFFER = 1 << 16;
+    private static final Pattern DOCUMENT =
+            Pattern.compile("\"(?:checkpoint|operators|statement)\":\"sha256:([0-9a-f]{64})\"");
     private final File root;
 
     Storage(File root) {
@@ -202,8 +206,27 @@ final class Storage {
         }
     }
 
+    /** Return the documents that the states seen last name: an update without a network reads them. */
+    private Set<String> documents() {
+        Set<String> found = new HashSet<>();
+        for (File index : list("index", false)) {
+            List<File> texts = new ArrayList<>(Collections.singletonList(index));
+            RegException.reading("the state in " + index + " was changed", () -> SeenIndex.read(load(index)))
+                    .state.segments().forEach(digest -> texts.add(blob(digest)));
+            texts.removeIf(text -> !text.isFile());
+            for (File text : texts) {
+                found.add(text.getName());
+                Matcher match = DOCUMENT.matcher(new String(load(text), StandardCharsets.UTF_8));
+                while (match.find()) {
+                    found.add(match.group(1));
+                }
+            }
+        }
+        return found;
+    }
+
     private void deleteUnneeded() {
-        Set<String> needed = new HashSet<>();
+        Set<String> needed = documents();
         for (Release release : releases()) {
             needed.add(Values.hex(release.manifest));
             release.files.forEach(file -> needed.add(Values.hex(file.digest)));
