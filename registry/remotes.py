@@ -371,7 +371,8 @@ class Remotes:
         if remote in self.urls:
             return self.urls[remote]
         if not (":" in remote or "/" in remote or remote in (".", "..") or os.path.lexists(remote)):
-            hint = f"see `reg remote list`; a directory is written ./{remote}"
+            names = ", ".join(sorted(self.urls)) or "none"
+            hint = f"the remotes of this registry: {names}; a directory is written ./{remote}"
             raise NotFoundError(f"there is no remote {remote}", suggest(remote, self.urls, hint))
         return absolute(remote)
 

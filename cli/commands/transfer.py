@@ -284,7 +284,7 @@ def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | N
         f"pulled what is locked from {url}: {amount(blobs, moved, begun)}"
         if blobs
         else "nothing to do: all of it is here",
-        [f"{item.name}:{item.version} is yanked since: `reg log {item.name}` says why" for item in yanked],
+        [f"{item.name}:{item.version} is yanked: `reg log {item.name}` says why" for item in yanked],
         f"written to {out}" if out else None,
         arrival_lines([item for entry in entries for item in entry.result.arrivals]),
     )
@@ -347,7 +347,8 @@ def report_transfer(
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
-        outcome = f"{verb} {moved} {link} {remote}: {amount(result.blobs, result.size, begun)}"
+        news = amount(result.blobs, result.size, begun) if result.blobs else counted(result.events, "event")
+        outcome = f"{verb} {moved} {link} {remote}: {news}"
     else:
         outcome = f"{'' if out else 'nothing to do: '}{ref} is up to date with {remote}"
     session.show(
@@ -357,11 +358,11 @@ def report_transfer(
         f"written to {out}" if out else None,
         remarks,
     )
-    warn_of_yanks(session, result)
+    warn_of_yanks(session, result, "there" if verb == "pushed" else "here")
 
 
-def warn_of_yanks(session: Session, result: "TransferResult") -> None:
-    for warning in result.warnings if not session.as_json else ():
+def warn_of_yanks(session: Session, result: "TransferResult", destination: str = "there") -> None:
+    for warning in result.warnings(destination) if not session.as_json else ():
         session.warn(f"warning: {warning}")
 
 

@@ -529,17 +529,17 @@ class TransferResult(Struct, frozen=True):
         failed = any(item.tag is None or item.error is not None for item in self.skipped)
         return not self.has_copied and bool(self.versions) and not failed
 
-    @property
-    def warnings(self) -> Iterator[str]:
-        """Yield warnings about versions that are yanked at the destination, and channels that moved back."""
+    def warnings(self, destination: str) -> Iterator[str]:
+        """Yield warnings about versions that are yanked at the destination (`here` or `there`), and channels that moved back."""
         for version, yank in self.yanks.items():
-            yield f"{yank.name}:{version} is yanked there: {yank.words}"
+            why = yank.because if yank.version == version else f": {yank.words}"
+            yield f"{yank.name}:{version} is yanked {destination}{why}"
         entries = self.log.versions.items() if self.log else ()
         for move in self.channels:
             holders = (version for version, entry in entries if entry.manifest == move.expects)
             former = max(holders, key=lambda version: version.precedence, default=move.version)
             if former.precedence > move.version.precedence:
-                yield f"the channel {move.name}:{move.tag} went back there, from {former} to {move.version}"
+                yield f"the channel {move.name}:{move.tag} went back {destination}, from {former} to {move.version}"
 
 
 def exchange(

@@ -65,7 +65,7 @@ def check_target(
     target: Path,
     registry: Path | None = None,
     expected_files: Callable[[Path], set[str]] = exported_paths,
-    kind: str = "export",
+    kind: str = "export or pull",
 ) -> None:
     """Raise InputError if `target` must not be replaced, for example because it has files that are not expected."""
     with host_errors(f"looking at {target}"):

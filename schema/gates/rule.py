@@ -80,7 +80,8 @@ class PromotionEvidence(Document):
 
     def refusal(self, reasons: str = "") -> GateError:
         """Return the error for a version that does not meet the policy. The default reasons are the failed demands."""
-        reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
+        demands = dict.fromkeys(finding.requirement for finding in self.failed)
+        reasons = reasons or f"it does not meet {', '.join(demands)}"
         hint = "the findings say what is missing; `reg policy show` shows what is demanded"
         if any(finding.requirement == "signed_by" for finding in self.failed):
             hint += "; `reg sign` signs a version, and `reg trust add` adds a key to your trust file"

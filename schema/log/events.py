@@ -105,10 +105,14 @@ class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
     """A version was yanked. Versions with this manifest resolve only by digest, until the yank is taken back."""
 
     @property
+    def because(self) -> str:
+        """The reason after a colon, or nothing."""
+        return f": {self.reason}" if self.reason else ""
+
+    @property
     def words(self) -> str:
         """The yank in words, such as `these are the bytes of acme/ner:0.2.1, yanked: leaks names`."""
-        reason = f": {self.reason}" if self.reason else ""
-        return f"these are the bytes of {self.name}:{self.version}, yanked{reason}"
+        return f"these are the bytes of {self.name}:{self.version}, yanked{self.because}"
 
 
 class Unyank(VersionEvent, frozen=True, kw_only=True, tag="unyank"):

@@ -203,6 +203,7 @@ REFUSED = """
 2 | add x.onnx --name x --license "" | write an SPDX expression such as 'MIT OR Apache-2.0'
 2 | add x.onnx --name x --task "Text Classification" | write lower-case words joined by hyphens
 2 | import mine --name x | reg export
+3 | import m.onnx --name x | `reg add` takes files
 2 | import hf://acme --name x | not a repository on the Hub
 2 | export . | the checkpoint has no config.json
 2 | export . --opset many | 'many' must be an integer
@@ -317,7 +318,7 @@ GONE_WRONG = """
 3 | acme/pii HOME --tag beta | its channels: stable
 3 | acme/pii HOME --format ort | it has onnx-android (float32)
 3 | acme/pii HOME --format onnx-int8 --precision float16 | has no onnx-int8 of precision float16
-3 | acme/pii absent | see `reg remote list`; a directory is written ./absent
+3 | acme/pii absent | the remotes of this registry: none; a directory is written ./absent
 2 | acme/pii HOME --output mine | mine holds x
 """
 

@@ -124,7 +124,7 @@ def test_an_export_into_its_run_directory_lands_in_exports(export, reg, project)
     assert {FP32, QUANTIZED, "exports/openmed-onnx.json", "checkpoints/best_net.pth", "config.yaml"} <= files
     assert not any(path.startswith("exports/exports") for path in files)
     (run / "exports" / "mine.txt").write_text("kept")
-    assert reg(*words).ended(2, "holds mine.txt, which no earlier export wrote")
+    assert reg(*words).ended(2, "holds mine.txt, which no earlier export or pull wrote")
     assert reg("pull", "acme/digits", str(project / "home"), "--output", run).status == 2
 
 

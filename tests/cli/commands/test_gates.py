@@ -86,6 +86,7 @@ def test_promote_prints_a_table_and_moves(reg, registry):
     assert [f["requirement"] for f in done.json["findings"] if f["verdict"] == "fail"] == ["certified"]
     assert reg("promote", V1, "beta").status == 2
     assert reg("tag", V1, "stable").ended(8, "reg promote")
+    assert "may not become stable: it does not meet certified\n" in reg("promote", REFUSED, "stable").err
     assert f"until it moves: reg promote {NAME}:VERSION stable\n" in reg("yank", V2).err
 
 

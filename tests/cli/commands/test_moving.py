@@ -71,6 +71,7 @@ def test_a_channel_travels_with_one_version(reg, here, tmp_path):
     assert "channels" not in reg("push", "acme/pii", share, "--json").json
     assert reg("tag", "acme/pii:0.2.0", "stable", "--remote", share).status == 0
     done = reg("push", "acme/pii", share, "--tag", "stable")
+    assert f"pushed acme/pii to {share}: 1 event\n" in done.out
     assert "the channel acme/pii:stable went back there, from 0.2.0 to 0.1.0" in done.err
 
 
@@ -257,6 +258,10 @@ def test_a_push_meets_the_yanks_of_the_remote(reg, add, tmp_path):
     done = reg("push", f"{M}:0.3.1", share)
     assert done.status == 0 and "leaks names" in done.err
     assert yanked(share) == {"0.2.1": True, "0.3.0": False, "0.3.1": True}
+    again = reg("push", f"{M}:0.2.1", share)
+    assert again.err == f"warning: {M}:0.2.1 is yanked there: leaks names\n"
+    reg("yank", f"{M}:0.3.0", "--reason", "slow")
+    assert reg("pull", f"{M}:0.3.0", share).err == f"warning: {M}:0.3.0 is yanked here: slow\n"
     assert reg("resolve", M, "--remote", share).ended(0, "0.3.0")
 
 

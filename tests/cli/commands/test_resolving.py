@@ -372,7 +372,7 @@ def test_a_build_gets_the_locked_files(reg, fleet, tmp_path):
     files = ["labels.json", "model.ort", "openmed-onnx.json", "report.json"]
     assert sorted(path.name for path in Path("app/acme/fleet").iterdir()) == files
     fleet.yank(f"{MODEL}:1.1.0", "wrong labels")
-    assert reg(*pull).ended(0, "nothing to do", f"{MODEL}:1.1.0 is yanked since")
+    assert reg(*pull).ended(0, "nothing to do", f"{MODEL}:1.1.0 is yanked: ")
     (model,) = reg(*pull, "--json").json["models"]
     assert (model["path"], model["yanked"], model["bytes"]) == ("model.ort", True, 0)
     imposter = Registry(tmp_path / "imposter")

@@ -131,6 +131,9 @@ def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(home
     assert f"promote instead: reg promote {NAME}:VERSION stable{same}\n" in capfd.readouterr().err
     assert reg("rollout", "advance", NAME, "--percent", "9", "--channel", "stable", "--remote", url) == 3
     assert f"`reg rollout start` begins one{same}\n" in capfd.readouterr().err
+    home.tag(f"{NAME}:1.1.0", "stable")
+    assert reg("push", NAME, url, "--tag", "stable") == 8
+    assert f"promote instead: reg promote {NAME}:VERSION stable --remote REMOTE\n" in capfd.readouterr().err
     assert reg("promote", f"{NAME}:1.1.0", "stable", "--remote", url) == 0
     assert home.resolve(f"{NAME}:stable", remote=open_url(url)).located.version == Version(1, 1, 0)
 
