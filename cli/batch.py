@@ -356,7 +356,8 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 def serve(descriptor: int) -> None:
     """Read command lines (lists of words) from a channel and run each. All runs share one import of PyTorch.
 
-    The label of each step is sent back as it begins and, at the end of a command line, its answer (see `run_line`).
+    While a command line runs, the label of each step is sent back as the step begins. When the command line ends, the
+    result of `run_line` is sent back.
     """
     apart.watcher = channel = Connection(descriptor)
     answer: dict[str, Any] = {}

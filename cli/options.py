@@ -46,7 +46,10 @@ class Session:
         return replace(self, max_age=parse_duration(limit)) if limit else self
 
     def open(self, create: bool | None = False) -> "Registry":
-        """Open the registry. If it is missing, `create=True` creates it, False raises NotFoundError, None leaves it."""
+        """Open the registry. If no registry exists, `create=True` makes one, and `create=False` raises NotFoundError.
+
+        If no registry exists and `create` is None, none is made, and only the remotes of the result can be used.
+        """
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -71,11 +74,11 @@ class Session:
 
     @property
     def root(self) -> Path:
-        """The registry's directory, which may not exist."""
+        """The registry's directory, even if it does not exist."""
         return self.registry or default_root()
 
     def remotes(self) -> "Remotes":
-        """Return the configured remotes. The local registry may not exist."""
+        """Return the configured remotes. This works even if no local registry exists."""
         from onnxreg.registry.remotes import Remotes
         from onnxreg.registry.store.directory import DirectoryRegistry
 
@@ -96,7 +99,7 @@ class Session:
         self._tell_once(name, f"offline: {name} as it was", seconds)
 
     def _tell_once(self, name: str, message: str, seconds: float) -> None:
-        """Warn of a model's age, if this was not done before. Raise GateError if the age is above `max_age`."""
+        """Print `message` and its age as a warning, but only once. Raise GateError if the age is above `max_age`."""
         if message not in self._told:
             self.warn(f"{message} {duration(seconds)} ago")
         self._told.add(message)
@@ -111,7 +114,7 @@ class Session:
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """Open the local registry and, if `remote` is given, that remote. Then the local registry may be missing."""
+        """Open the local registry and, if `remote` is given, that remote. In that case no local registry is needed."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 

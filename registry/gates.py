@@ -153,8 +153,8 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def check_past(self) -> None:
         """Check all promotions in the history of a governed channel, each by the policy of its time.
 
-        Raises GateError if evidence is wrong, if a promotion's policy is older than the policy of an earlier promotion,
-        or if a promotion before the last one made breaking changes that its policy forbids.
+        Raises GateError if evidence is wrong, or if a promotion was made under an older policy than the promotion
+        before it. Also raises GateError if a promotion before the last move made changes that its own policy forbids.
         """
         newest = 0  # else an attacker could make a forbidden change in two steps, through a third version
         for position, move in enumerate(self.moves if self.rules else ()):

@@ -306,7 +306,9 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop duplicates from the report, and missing blobs that no log needs any more: the logs are read again."""
+    """Remove two kinds of entries from the report: manifests whose blob is listed too, and missing blobs that no log
+    needs any more. If blobs are missing, the logs are read again to see what they need now.
+    """
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -423,8 +425,8 @@ def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
     """Delete files that `reg doctor` named. The caller asserts that the commands that wrote these files have ended.
 
-    Delete nothing, and raise NotFoundError if a file does not exist, InputError if a file belongs to the registry, or
-    ConflictError if the command that wrote a file still runs.
+    Raises NotFoundError if a file does not exist, InputError if a file belongs to the registry, and ConflictError if
+    the command that wrote a file still runs. After such an error, all files are still there.
     """
     files = {file.path: file for file in remote.files()}
     for path in paths:

@@ -268,7 +268,9 @@ class RemoteReader(CheckedReader):
 
 
 class OfflineReader(CheckedReader):
-    """Reads a remote's local copy, without requests. Meets the trust file; `tell` gets the age of each index file."""
+    """Reads a remote's local copy, without requests. Logs must have the signatures that the trust file requires. For
+    each index file that is read, `tell` is called with the model's name and the file's age in seconds.
+    """
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, heads: KnownHeads, tell: TellAge) -> None:
         super().__init__(copy.store, heads)

@@ -155,7 +155,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError into a HostError about `operation`; if `only` is given, only these numbers."""
+    """A context that turns an OSError into a HostError about `operation`, if `only` is None or has the error number."""
     try:
         yield
     except OSError as error:
@@ -268,7 +268,7 @@ class Disk:
                 self.sync_directory(path)
 
     def sync_all(self, path: Path) -> None:
-        """Make everything durable that any process wrote to the file system of a path."""
+        """Make all files in the file system of a path durable, including the files of other processes."""
         if not _sync_file_system(path) and hasattr(os, "sync"):
             os.sync()
 

@@ -145,8 +145,8 @@ def sign(
 
 
 def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
-    """Sign the files that a pull of a version writes, and write the signature to `path` as a bundle, by which the tool
-    model_signing checks the files. Raise InputError if the key is not ECDSA P-256.
+    """Sign exactly the files that `reg pull` would write for a version. Write the signature to `path`, as a bundle that
+    the tool model_signing can verify. Raise InputError if the key is not ECDSA P-256.
     """
     from onnxreg.schema.manifest.vocabulary import FILENAME
     from onnxreg.schema.signing.dsse import make_bundle
@@ -156,7 +156,7 @@ def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """Return two sentences, such as `a:1 is yanked` and, if nothing changes, `a:1 is already yanked`."""
+    """Return one sentence for a change, such as `a:1 is yanked`, and one for no change: `a:1 is already yanked`."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 

@@ -52,8 +52,8 @@ def command(
     For one model: {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?, attested?,
     channels}]}; state is empty, yanked, refused (if an artifact is refused), pinned, partial, expired or purged; held
     has the paths of the artifacts that this registry has, and is null if it has all; size is the bytes of all held
-    files; states has the artifacts' states by path, with later refusals. If the index file does not record sizes and
-    states, these two keys are missing, and state is refused only if a later evaluation of this version refused.
+    files; states has the artifacts' states by path, with later refusals. If the index file has no sizes and states,
+    these two keys are missing, and state is refused only if a later evaluation of this version refused an artifact.
     """
     session = session.with_max_age(max_age)
     reader = session.reader(remote, offline, checked=False)

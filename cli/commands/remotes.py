@@ -75,10 +75,11 @@ def index_fetch(
     names: list[str] | None = argument("Models, or patterns such as 'acme/*'; default: all.", "[NAME]..."),
     remote: str | None = REMOTE,
 ) -> None:
-    """Store a remote's index files, logs of models and policies, without artifacts; only changed files are fetched.
+    """Store the index files and logs of a remote's models, and the log of its policies, without artifacts.
 
-    `ls`, `log` and `resolve` then answer with --offline, and print the age of the answer. A pull stores these files of
-    its model too. `resolve` of an older version, or of a family's member, needs the remote (exit status 6).
+    Only changed files are fetched. `ls`, `log` and `resolve` then answer with --offline, and print the age of the
+    answer. A pull stores these files of its model too. `resolve` of an older version, or of a family's member, needs
+    the remote (exit status 6).
 
     With --json: {remote, models: [{name, seq, head, newest}]}; newest may be null.
     """

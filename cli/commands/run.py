@@ -148,7 +148,7 @@ def command(
 def _resolve(
     reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
 ) -> list[Resolution]:
-    """Resolve the ref to one artifact or, if `is_whole`, an encoder-decoder to its encoder and each decoder."""
+    """Resolve the ref to one artifact. If `is_whole`, resolve an encoder-decoder to its encoder and all decoders."""
     try:
         return [resolve(reader, ref, query, device)]
     except NoAnswerError as nothing:

@@ -31,9 +31,10 @@ def command(
     The channels come first: the version of each channel, who moved it, when and why, and if the version meets the
     channel's policy.
 
-    With --json: the manifest, byte for byte; a warning on stderr says which artifact a later evaluation refused, and if
-    the files are gone. `reg ls NAME --json` shows the artifacts that this registry has, their states and their speeds. With --benchmark: {ref,
-    benchmarks: [document], speeds: {path: [speed]}}, oldest first; see `reg builtin schemas benchmark`.
+    With --json: the manifest, byte for byte. Warnings on stderr name each artifact that a later evaluation refused, and
+    say if the files are gone. `reg ls NAME --json` shows the artifacts that this registry has, with states and speeds.
+    With --benchmark: {ref, benchmarks: [document], speeds: {path: [speed]}}, oldest first; see `reg builtin schemas
+    benchmark`.
     """
     reader = session.reader(remote)
     release = read_version(reader, Ref.parse(ref))

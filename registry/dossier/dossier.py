@@ -217,7 +217,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell's value as text, cut off if long. A list of texts is joined by commas; others become JSON."""
+    """Return a cell's value as text, cut off if long. Texts in a list are joined by commas; any other value is JSON."""
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)
@@ -241,7 +241,7 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, from its verified log. The tables of a field with `generate: NAME` come from `_NAME`."""
+    """Makes the tables of a version from its verified log. The method `_NAME` is for fields with `generate: NAME`."""
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
         self.ledger = load(reader, ref.name)

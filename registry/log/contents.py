@@ -115,7 +115,7 @@ def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
 
 
 def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
-    """Return the files that a device needs for an artifact. Shared certificates and scores are left out."""
+    """Return the files that a device needs: the artifact's, and the shared files except certificates and scores."""
     return [*artifact.all_files(), *(entry for entry in manifest.files if entry.role not in EVIDENCE)]
 
 

@@ -269,10 +269,10 @@ def _find_exact(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
 
 
 def delta_bases(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
-    """Return the versions from which deltas to `version` are made: the versions `since`.
+    """Return the versions from which deltas to `version` are made: all in the collection `since` except `version`.
 
-    If `since` is empty, these are the previous release and the versions of channels. Raises NotFoundError if a version
-    in `since` has no files here.
+    If `since` is empty, return the previous release and the versions of channels. Raises NotFoundError if a version in
+    `since` has no files here.
     """
     entries = ledger.versions
     for old in since:
@@ -333,7 +333,7 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
     """Return the deltas and delta tables in a log from which somebody could rebuild files of these versions.
 
-    If a table cannot be read, all blobs that its event names are included. Deltas that other versions still use are
+    If a table cannot be read, all blobs of the table's event are included. Deltas that other versions still use are
     left out.
     """
     blobs: set[Digest] = set()

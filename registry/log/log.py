@@ -388,7 +388,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Compute the state from a replay. If summaries are missing, make them (`is_new`) or raise StateError."""
+        """Compute the state from a replay. If a summary is missing, make it if `is_new`, else raise StateError."""
         shown, summaries = replay.indexed_versions(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -412,7 +412,7 @@ class Log:
         return self
 
     def prove(self) -> None:
-        """Replay the whole log, and summarize its manifests again. Raises StateError if this gives another state."""
+        """Replay the whole log, and summarize its manifests again. Raises StateError if the result is another state."""
         if Log.replay(self.lines(), self.registry, self.name, self.fetch).state != self.state:
             raise self._contradiction
 
@@ -476,7 +476,9 @@ class Log:
                 yield line.seq, line.event
 
     def is_on_record(self, seq: int, event: Attest) -> bool:
-        """False if a drop ended the statement of line `seq`: no version from before has its manifest. Refusals stay."""
+        """True if the statement in line `seq` counts. A refusal always counts. Other statements count until a drop has
+        removed all versions that have the same manifest and were published before line `seq`.
+        """
         versions = self._replay.by_manifest.get(event.manifest, ())
         return event.state == "refused" or any(self.versions[version].seq < seq for version in versions)
 

@@ -186,7 +186,7 @@ class Catalog:
         return [model for model in self.matching_models(pattern) if model.damage is None]
 
     def damages(self, pattern: str = "*", artifacts: bool = False) -> list[str]:
-        """Return the reasons why models and, if `artifacts` is set, why versions cannot be read."""
+        """Return the reasons why models cannot be read. If `artifacts` is set, also return those for versions."""
         fitting = self.matching_models(pattern)
         damages = [model.damage for model in fitting if model.damage is not None]
         pieces = chain(*(self.pieces.get(model.name, ()) for model in fitting if artifacts))
@@ -324,7 +324,10 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read a model's line and, if `contents` has `name`, those of its artifacts that `contents[name]` lacks."""
+    """Return a model's line. If `contents` has `name`, return the artifacts of all its versions too, in pieces.
+
+    A manifest whose artifacts are in `contents[name]` is not read again.
+    """
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)
@@ -375,7 +378,7 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: StoredObjec
 
 
 def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> list[Piece]:
-    """Read the artifacts of all versions in an index file. `gaps` of the first piece says why some cannot be read."""
+    """Return the artifacts of all versions in an index file. The first piece has the `gaps` of the whole model."""
     state = decode_json(data[: data.find(b"\n")], log_state.State, "its state line")
     entries: Mapping[Version, log_state.VersionEntry] = state.versions
     if state.checkpoint is not None:

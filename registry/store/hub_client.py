@@ -375,7 +375,7 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return the paths that have a blob, without files in Git LFS whose digest is not the one in their path."""
+        """Return the paths of existing blobs. A file in Git LFS counts only if its digest is the one in its path."""
         return {path for path, entry in self.entries(paths).items() if _is_blob(entry)}
 
     def is_absent(self, path: str) -> bool:

@@ -111,7 +111,7 @@ def model_of(path: str) -> str | None:
 
 _WORTHLESS = r"\.DS_Store|\._.*|\.AppleDouble|Thumbs\.db|desktop\.ini|@eaDir|\.nfs[0-9a-f]+|\.fuse_hidden.*"
 WORTHLESS_NAME = re.compile(_WORTHLESS, re.IGNORECASE)
-"""The names of system files that may be deleted: the system makes them again, or they are what is left of a file."""
+"""The names of system files that may be deleted: the system makes them again, or they are remains of deleted files."""
 _SYSTEM_NAME = re.compile(
     rf"{_WORTHLESS}|\.Spotlight-V100|\.Trashes|\.fseventsd|System Volume Information|\$RECYCLE\.BIN|#recycle"
     r"|[.#]snapshot|lost\+found|\.Trash-\d+|\.git.*|\.st(folder|ignore|versions)|\.dropbox.*",
@@ -244,11 +244,11 @@ class RegistryReader(BlobReader, Protocol):
         return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
-        """Return the URL of the blob; in a remote that of its plain key, since asking for each key takes a request."""
+        """Return the URL of a blob. In a remote, this is the URL of its plain key: no request asks which key it has."""
 
 
 class ReaderWrapper(RegistryReader):
-    """A registry reader that passes reads of models and blobs on to `source`. Subclasses cache, check or count them."""
+    """A registry reader that forwards its calls to another one, `source`. Subclasses cache, check or count reads."""
 
     def __init__(self, source: RegistryReader) -> None:
         self.source, self.url = source, source.url
@@ -337,7 +337,7 @@ class Push(Sink, Protocol):
         """Store a file as `put` does. The file may be moved instead of copied. `hasher` also receives the bytes."""
 
     def flush(self) -> None:
-        """Make durable and visible all blobs that were put; only for blobs that a log names already."""
+        """Make all blobs from earlier calls of `put` durable and visible. A log must name these blobs already."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make durable all blobs that were put up to now, then replace the model's index file.

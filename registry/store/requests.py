@@ -195,7 +195,7 @@ class Download:
     """Reads an object from the offset `start` on. If the connection breaks, it requests the rest.
 
     `begin(offset, tag)` requests the bytes from `offset` on. It fails if `tag` is not "" and the object has another
-    ETag. `errors` makes a context that translates errors. If `passing` is true for an error, the request is repeated.
+    ETag. `errors` makes a context that translates errors. If `passing(error)` is true, the request is repeated.
     """
 
     def __init__(

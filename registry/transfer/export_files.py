@@ -160,7 +160,9 @@ def replacing(target: Path) -> Iterator[Path]:
 def fill(
     store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
 ) -> None:
-    """Write files, without `prefix`. Raises IntegrityError if a blob is damaged, InputError if paths are equal."""
+    """Write files below `directory`, at their paths without the `prefix`. Raises IntegrityError if a blob is damaged,
+    and InputError if two files would have the same path.
+    """
     entries = list({entry.path: entry for entry in files}.values())
     if len({entry.path.removeprefix(prefix) for entry in entries}) < len(entries):
         problem = f"two files of the version would be one in the {EXPORTS} of a run directory"

@@ -214,8 +214,8 @@ def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
     """List the events about a manifest or its artifacts, without events whose statement was taken down.
 
-    An event about another manifest counts for an artifact that is a single file. If a runtime loads other files too,
-    such as external data, these may differ there, and only a refusal counts.
+    An event about another manifest counts if its artifact is also in this manifest, and is a single file. If a runtime
+    also loads other files, such as external data, the other manifest may have different ones: only a refusal counts.
     """
     tombstones = set(log.tombstones)
     artifacts = {item.digest for item in manifest.artifacts}
@@ -231,8 +231,8 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs that these events name, oldest first, with the names of the trusted keys that signed them.
 
-    A proof that several statements have is yielded again only for a statement that adds a trusted key, or that is the
-    first without a trusted key. Malformed statements are skipped.
+    Several statements may have the same proof. A later statement's proof is yielded only if the statement adds a
+    trusted owner, or is the first without a trusted signature. Malformed statements are skipped.
     """
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.statements()])}
@@ -392,8 +392,10 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Return how many lines at the start of a log need no signature: those up to the anchor in the trust file or,
-    without one, those before `need.since`, but not the last. Raises IntegrityError if the log lacks the anchor.
+    """Return how many lines at the start of a log need no signature. Raises IntegrityError if the log lacks the anchor.
+
+    If `need.after` has an anchor for the log, these are the lines up to the anchor. Otherwise, they are the lines
+    before `need.since`, but never the last line of the log.
     """
     anchor = next((point for point in need.after if (point.registry, point.model) == (registry, name)), None)
     if anchor is None:
@@ -557,7 +559,7 @@ def word_of(event: Event) -> str:
 
 
 def event_details(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """Return the details that lists show of an event, apart from channel and version, such as `["10 %", "of IOS"]`."""
+    """Return the texts that lists show about an event after channel and version, such as `["10 %", "of IOS"]`."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]

@@ -299,8 +299,7 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
 def _facts(
     changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
 ) -> list[FactRow]:
-    """Make one fact for each combination of section, severity and kind. It covers all changes that have them. The worst
-    facts come first.
+    """Sum up the changes with the same section, severity and kind in one fact. The worst facts come first.
 
     Example: `opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`.
     """

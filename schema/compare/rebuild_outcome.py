@@ -53,7 +53,7 @@ class Fact(Record, frozen=True):
 
 
 class RebuildComparison(Record, frozen=True):
-    """The result of `compare`, a comparison of a version with its rebuild. If versions of tools changed, this is not a
+    """The result of `compare`, a comparison of a version with its rebuild. A changed version of a tool is not a
     mismatch, but it may explain a mismatch.
     """
 
@@ -122,7 +122,7 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
     """Return the JSON paths of the numbers in a file that differ by more than their tolerance. If the file has no
-    measured numbers, return `bytes`. If the recorded file is not available, return a sentence.
+    measured numbers, return `("bytes",)`. If the recorded file is not available, return a tuple with one sentence.
     """
     if entry.role not in ("certificate", "golden"):
         return ("bytes",)

@@ -134,7 +134,7 @@ def better_direction(name: str, stated: Direction | None) -> Direction | None:
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Rate a figure. A change of a distance is notable, because every training changes it."""
+    """Return `degrading` if a figure of the same suite got worse or has no value now. Otherwise return `notable`."""
     if _other_suite(delta):
         return "notable"
     if None in (delta.old, delta.new):
@@ -142,7 +142,7 @@ def _measure(delta: JsonChange) -> Severity:
     stated = {check.get("direction") for check in delta.at.within} - {None}
     direction = better_direction(delta.at.names[-1], stated.pop() if len(stated) == 1 else None)
     is_worse = delta.new < delta.old if direction == "higher" else delta.new > delta.old
-    return "degrading" if direction and is_worse else "notable"
+    return "degrading" if direction and is_worse else "notable"  # every training changes distances
 
 
 def _other_suite(delta: JsonChange) -> str:
@@ -164,7 +164,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _axis_judge(harmless: tuple[str, ...]) -> Judge:
-    """Make a judge of an axis. A change of kind as in `harmless`, such as (static, dynamic), is notable."""
+    """Make a judge of an axis. If `harmless` is (static, dynamic), a change from static to dynamic is only notable."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -201,7 +201,7 @@ def _cosmetic(noun: str) -> Rule:
 
 
 def _ranked(noun: str, *order: Any) -> Rule:
-    """Make the rule of a value with an order, worst first. A missing value counts as `order[1]`."""
+    """Make the rule of a field whose possible values are in `order`, worst first. Other values count as `order[1]`."""
 
     def judge(delta: JsonChange) -> Severity:
         old, new = (1 if side not in order else order.index(side) for side in (delta.old, delta.new))

@@ -268,7 +268,7 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Check each artifact that is not float32: the newest proof must say that the artifact has the rounded weights of a
-    float32 ancestor. If the rule has `signed_by`, only proofs that one of these keys signed count.
+    float32 ancestor. If the rule has `signed_by`, a proof counts only if it is signed by a key in `signed_by`.
     """
     artifacts = candidate.of_formats(rule.certified)
     smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]

@@ -193,8 +193,8 @@ class ModelStatements(WrittenDocument):
 class RecipeFile(ModelStatements):
     """A recipe: the source's task, the steps, their outputs and the limits.
 
-    `options` are for the task. Only the program itself sets `profile`, `profile_version` and `translation` (the fields
-    of another tool's document); in a file for `reg export --recipe` they are errors.
+    `options` are for the task. `translation` has the fields of another tool's document. A file for `reg export
+    --recipe` must not have `profile`, `profile_version` or `translation`, because only the program sets these keys.
     """
 
     recipe: First = 1

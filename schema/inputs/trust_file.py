@@ -107,7 +107,7 @@ class Trust(msgspec.Struct, frozen=True):
         return keys
 
     def signers(self, keyids: Iterable[str]) -> tuple[frozenset[str], ...]:
-        """Return the owners of these keys, each as names and ids. A key and the keys it replaces have one owner."""
+        """Return the keys' owners, each as a set of key names and ids. A key and those it replaces have one owner."""
         names: dict[str, frozenset[str]] = {}
         for lineage in (self.lineage(self.keys[keyid]) for keyid in keyids):
             own = {name for key in lineage for name in (key.name, key.key.id)}

@@ -254,7 +254,7 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
 
 class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
-    """The speeds of a manifest's artifacts were measured. The only blob is the benchmark document."""
+    """The speeds of a manifest's artifacts were measured. The event's only blob is the benchmark document."""
 
     manifest: Digest
     speeds: Annotated[dict[Digest, Speed], Meta(min_length=1, max_length=MAX_SPEEDS)]
@@ -395,8 +395,8 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
 
 def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
-    """Read a line whose decoding failed with `error`. Raise `error` if it has no event of an unknown kind, and another
-    InputError if this event is not optional.
+    """Read a line with an optional event of an unknown kind, after the usual decoding failed with `error`. Raise
+    `error` if the line has no event or the event's kind is known, and another InputError if the event is not optional.
     """
     value = canonical.decode(data, label)
     event = value.pop("event", None) if isinstance(value, dict) else None

@@ -199,7 +199,7 @@ class VersionSummary(Record, frozen=True, dict=True):
     def with_verdicts(
         self, verdicts: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Return a copy with later verdicts on artifacts and speeds of artifacts, both by the artifact's digest."""
+        """Return a copy with `speeds` and with verdicts from after publication. The keys are the artifacts' digests."""
         if (verdicts.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = []
@@ -449,8 +449,8 @@ class State(Record, frozen=True, dict=True):
             check_tag(tag)
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """Return later verdicts on the artifacts of a version, by digest. If an artifact was refused in some version of
-        the model, the refusal wins.
+        """Return the verdicts on a version's artifacts since its publication, by the artifacts' digests. If an artifact
+        was refused in some version of the model, the refusal wins.
 
         If the state line lacks the version, `entry` is None, and only refusals are known.
         """
@@ -458,7 +458,7 @@ class State(Record, frozen=True, dict=True):
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
 
     def effective_summary(self, version: Version) -> VersionSummary | None:
-        """Return a version's summary with later verdicts and speeds. Return None if the state line lacks the summary."""
+        """Return a version's summary with all verdicts and speeds, or None if the state line lacks the summary."""
         summary = self.summaries.get(version)
         if summary is None:
             return None

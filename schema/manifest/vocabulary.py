@@ -63,7 +63,7 @@ def check_license(text: str) -> str:
 
 
 def hub_license(text: str) -> dict[str, str]:
-    """Return a model card's keys of a licence: `license` and, if the Hub has no name for it, `license_name`."""
+    """Return the fields of a model card that state this licence: `license`, and `license_name` if the Hub lacks it."""
     name = re.sub(r"-(only|or-later)$", "", text.lower())
     return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
 

@@ -386,7 +386,7 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """Return a hint about an unknown field, with similar fields. A text with `/` may be a model's name."""
+    """Return a hint about an unknown field: similar fields or, if the name has `/`, the test for a model's name."""
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}

@@ -301,7 +301,7 @@ WITHHELD = {
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """Return why, such as `yanked`, a version is chosen only if a ref names it; "" if it can be chosen freely."""
+    """Return why a version is never chosen unless a ref names it, such as `yanked`; "" if it may be chosen freely."""
     if entry.gone is not None:
         return entry.gone.how
     return "yanked" if entry.yanked else "prerelease" if version.is_prerelease else ""

@@ -59,7 +59,7 @@ def release_number(release: str) -> tuple[int, int]:
 
 
 def runtime(release: str) -> Runtime:
-    """Return the versions that a release such as `1.23.2` loads. Raise InputError for other text or an old release."""
+    """Return the `Runtime` of a release such as `1.23.2`. Raise InputError for other text or a release before 1.15."""
     requested = release_number(release)
     older = [number for number in RELEASES if number <= requested]
     if not older:

@@ -104,7 +104,7 @@ def environment(**values: Any) -> Environment:
 
 
 def printable(value: Any) -> Any:
-    """Return a text with codes for unprintable characters, such as one that reverses the writing direction."""
+    """Replace each unprintable character of a text, such as a reversal of the writing direction, by an escape code."""
     if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
         return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)
