@@ -28,8 +28,8 @@ SUITE = "the evaluation suite"
 class Materials:
     """The inputs of a rebuild. `source` replaces the recorded source; for a model family, it is a `family.yaml`.
 
-    `data` has the file or folder that a step reads, by the name of the step, and the file of an option of the task, by
-    `options.KEY`. `stored` returns the path of a file in the registry. `allow_code` is as in `plan_export`.
+    `data["STEP"]` is the file or folder that the step STEP reads, and `data["options.KEY"]` the file of the task's
+    option KEY. `stored` returns the path of a file in the registry. `allow_code` is as in `plan_export`.
     """
 
     source: str | None = None

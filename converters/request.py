@@ -93,7 +93,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Check the request without hashes and downloads. Return the model's name, or None. Raise `plan`'s errors."""
+        """Return the model's name, or None. Raise the errors of `plan` that are found without a source's weights."""
         from onnxreg.converters.engine.plan import read_parts
         from onnxreg.schema.inputs.family_file import FamilyFile
 

@@ -117,7 +117,7 @@ class StepNode:
         return {"pass": self.kind.id, "version": self.kind.version, "params": params, **self.data_digests()}
 
     def file_name(self, output: RecipeOutput | None = None) -> str:
-        """Return the name of a result's main file. Raise InputError if the pass cannot write the name in `output`."""
+        """Return the name of the step's main file. Raise InputError if the pass cannot name it as `output` requests."""
         requested = None if output is None or output.path is None else PurePosixPath(output.path).name
         suffix = ".ort" if self.kind.takes == "file" else ".onnx"
         name = GENERATOR if self.kind.takes == "checkpoint" else f"{self.name}{suffix}"
@@ -231,7 +231,7 @@ class Profile:
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's options. The default is `checkpoint`: the file of a module's weights."""
+        """Return the names of the profile's options: by default only `checkpoint`, the file of a module's weights."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:

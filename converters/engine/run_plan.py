@@ -230,7 +230,7 @@ class _Execution:
 
 
 def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> tuple[Step, tuple[str, ...]]:
-    """Run a step's pass, and write the graph to `target`. Return the record and all file names, the graph's first."""
+    """Run a step, and write the graph to `target`. Return the record and all file names, the graph's name first."""
     takes = node.kind.takes
     if not _can_take(takes, subject):
         label = "the source" if node.parent is None else f"the result of {node.step.input}"

@@ -250,11 +250,12 @@ def run_numbers(
     words: Mapping[str, int],
     task: str | None = None,
 ) -> Answer:
-    """Decode the outputs for an image or a sound. The module's table lists the answers.
+    """Decode the outputs for an image or a sound. The table at the top of this file lists the possible answers.
 
     `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of vocab.json
-    (for CTC). With `labels`, or for the task image-classification, the first output counts as `logits` if no output has
-    this name. Raises InputError if no answer fits the outputs, and ConversionError if the number of labels is wrong.
+    (for CTC). If no output is called `logits`, and there are `labels` or the task is image-classification, then the
+    first output counts as `logits`. Raises InputError if no answer fits the outputs, and ConversionError if the number
+    of labels is wrong.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")

@@ -215,7 +215,8 @@ class SourceEvaluation:
     def join(self, draft: Draft) -> None:
         """Choose the graphs that run with each graph of a pipeline, by the groups of members in `TOGETHER`.
 
-        The same precision is preferred to full precision. Raises InputError if no whole group is in full precision.
+        Graphs of the graph's own precision are preferred to those in full precision. Raises InputError if no whole
+        group is in full precision.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}

@@ -51,7 +51,7 @@ class TaskEvaluator(ABC):
     texts: ClassVar[tuple[str, ...]] = ("text",)
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """The words of errors for a repeated item and a repeated model input. None allows repeats."""
+    """The words of errors for a repeated item and a repeated model input. The value None allows such repeats."""
     has_files: ClassVar[bool] = False
     """True if items name files. Then the digest of a suite covers the files."""
 
@@ -421,7 +421,7 @@ class LabelledRows(TaskEvaluator):
 
     @property
     def inputs(self) -> set[str]:
-        """The inputs that a suite must give: those of the version's graphs that no graph of the version computes."""
+        """The names of the inputs that a suite must give: inputs of the graphs, but not those that a graph outputs."""
         parts = self.subject.parts.values()
         internal = {name for part in parts for run in part.expected[:1] for name in run}
         return {name for part in parts for name in part.feeds[0]} - internal
@@ -712,7 +712,8 @@ class SoundClasses(Sounds, TextClasses):
 def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
     """Decode the best path of CTC: drop repeated tokens and blanks (the padding token).
 
-    `words` is the content of vocab.json. Raises InputError, which names the graph `name`, if `words` is empty or wrong.
+    `words` is the content of vocab.json, and `name` the graph's name in messages. Raises InputError if `words` is empty
+    or has values that are not integers.
     """
     if not words or any(not isinstance(number, int) for number in words.values()):
         reason = "gives a value for each frame, and its version has no vocab.json of one language"

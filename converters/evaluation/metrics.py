@@ -233,7 +233,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """A row has the lowest cosine between an output and the parent's output. The value is the mean of the rows."""
+    """The mean over all rows. For a row, each output is compared with the parent's, and the lowest cosine counts."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS | BOXES | {"image-text-to-text"}
@@ -267,7 +267,7 @@ class ExactMatch(Metric):
 
 
 class AnswerF1(ExactMatch):
-    """The mean F1 of the words of predictions, each compared with the right answer that fits best."""
+    """The mean F1 of all predictions. A prediction's words are compared with each right answer; the best F1 counts."""
 
     id = "answer_f1"
     tasks, on_request = frozenset({"question-answering"}), frozenset()
@@ -362,7 +362,7 @@ class MinimumEvidence(msgspec.Struct, frozen=True):
 
 
 class CharacterRecall(Metric):
-    """The share of gold characters to which a prediction gives the right label. Each label is judged as a part.
+    """The share of gold characters to which a prediction gives the right label. Each label is judged by itself.
 
     The loss is the largest loss of a label. A label is not judged if it has too little gold, or if the parent's
     informedness (Youden's J) for it is too low. Informedness is the recall minus the share of other characters that

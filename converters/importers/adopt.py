@@ -169,7 +169,7 @@ def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, 
 def _longest(directory: Path, config: Mapping[str, Any]) -> int | None:
     """Return the maximum number of tokens. A limit of the tokenizer or of sentence-transformers can only lower it.
 
-    The 514 positions of models like RoBERTa are for 512 tokens, because they begin after the padding's.
+    Models like RoBERTa number positions from `pad_token_id + 1`, so their 514 positions are enough for 512 tokens only.
     """
     length, padding = config.get("max_position_embeddings"), config.get("pad_token_id")
     if type(length) is int and type(padding) is int and (length - padding - 1).bit_count() == 1:

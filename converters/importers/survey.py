@@ -75,8 +75,9 @@ def describe_model(
 ) -> Model:
     """Describe a model. `files` are its graph, then other files that only this model uses.
 
-    `format`, `precision` and `stated` (fields of the artifact) replace the facts. But `metadata` has the keys of both.
-    Raises InputError with the `hint` if the graph contradicts the format or breaks android's contract.
+    `format`, `precision` and `stated` (fields of the artifact) replace what `facts` says. Only the field `metadata` is
+    merged: the artifact has the keys in `stated` and those in `facts`. Raises InputError with the `hint` if the graph
+    contradicts the format or breaks android's contract.
     """
     main, *sidecars = files
     fields = dict(stated)

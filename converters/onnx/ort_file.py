@@ -177,7 +177,7 @@ def text(data: bytes | None) -> str:
 
 
 def register_bindings() -> None:
-    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`. Raise ImportError if it is not installed."""
+    """Make onnxruntime's module `ort_flatbuffers_py` importable. Raise ImportError if the module is not installed."""
     if BINDINGS in sys.modules:
         return
     runtime = find_spec("onnxruntime")

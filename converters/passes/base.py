@@ -114,7 +114,7 @@ class GoldenVectors(Pass[Outputs, Path]):
     class Params(PassParams, title="GoldenParams"):
         """A value may differ by `max(tolerance, tolerance * largest output, least) + tolerance * |expected value|`.
 
-        `least` is the largest difference between the artifact's outputs and those in full precision. A lower limit
+        `least` is the largest measured difference between the artifact's outputs and the source's. A smaller tolerance
         would refuse correct runtimes: with dynamic quantization, another CPU may round a value to another code.
         """
 

@@ -277,7 +277,7 @@ class OnnxConversion(ModuleExport):
 class TransformersExport(ModuleExport):
     """Export with the exporter of transformers.
 
-    Only the axes of the `TorchModel` are dynamic. If a source becomes several graphs, `part` selects one.
+    Only the axes that the `TorchModel` declares are dynamic. If a source becomes several graphs, `part` selects one.
     """
 
     id = "TransformersExport"
@@ -333,7 +333,7 @@ class TransformersExport(ModuleExport):
 class TorchScriptExport(OnnxConversion):
     """Export with the TorchScript exporter or, if it refuses the module, with `TransformersExport`.
 
-    The first takes a tenth of the time of the second. If a source becomes several graphs, `part` selects one.
+    The TorchScript exporter takes a tenth of the other's time. If a source becomes several graphs, `part` selects one.
     """
 
     id, version, tools = "TorchScriptExport", 1, TransformersExport.tools

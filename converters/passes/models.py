@@ -118,7 +118,7 @@ def replace(model: Any, proto: Any) -> None:
 
 
 def _split(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a `ModelProto` without large weights and types of inner values. Also return the large weights by name."""
+    """Return a `ModelProto` and the large weights by name. The proto lacks these weights and types of inner values."""
     import onnx_ir as ir
 
     values = model.graph.initializers
@@ -345,7 +345,7 @@ def rank_of(value: Any, elements: Collection[int] = FLOATS) -> int:
 
 
 def store(body: Any, name: str, array: Any) -> Any:
-    """Store an array in a graph as `name`, and return its value."""
+    """Store an array in a graph as the initializer `name`. Return the initializer (`onnx_ir.Value`)."""
     import numpy as np
     import onnx_ir as ir
 

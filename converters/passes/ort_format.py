@@ -1,6 +1,6 @@
 """`OrtFormat`: converts an ONNX file to ORT format, and lists the operators that a minimal build needs.
 
-An ORT-format file begins with a table of argument types. ONNX Runtime writes its entries in random order, so
+An ORT-format file begins with a table of argument types. ONNX Runtime writes the table's entries in random order, so
 `OrtFormat` writes the table again with sorted entries.
 """
 
@@ -107,7 +107,10 @@ def canonicalize(source: Path, target: Path) -> bool:
 
 
 def _read_head(path: Path) -> tuple[str, Table, int, int]:
-    """Return ONNX Runtime's version, the sorted `Table`, and two offsets: the model's root table and first byte."""
+    """Return ONNX Runtime's version, the `Table` in sorted order, and two offsets in the file.
+
+    The first offset is that of the flatbuffer table of the model. The second is that of the model's first byte.
+    """
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -134,7 +137,7 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Return the head for a model of `tail_size` bytes, in which the root table begins at byte `model_offset`."""
+    """Return the head for a model of `tail_size` bytes, in which the model's table begins at byte `model_offset`."""
     # offsets in a flatbuffer are relative, so the head is built before a short substitute for the model
     import flatbuffers
     from ort_flatbuffers_py.fbs import (

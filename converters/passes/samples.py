@@ -21,8 +21,8 @@ SIZES = ({"batch": 1}, {"batch": 2})
 LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5  # the lowest accepted cosine of an output with the parent's output
-MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""The lowest cosine that `_refuse_chance` accepts, and the relative distance up to which that test is left out."""
+MIN_COVARIATION = 0.7  # the lowest cosine that `_refuse_chance` accepts
+ROUNDED = 0.1  # a difference of at most this share of the parent's norm is not given to `_refuse_chance`
 ROUNDINGS = 8  # the allowed error of graphs with 16-bit weights, in units of the type's precision (`STEPS`)
 EIGHT_BITS = {2, 3}  # uint8, int8
 STEPS = {10: 2.0**-10, 16: 2.0**-7}  # the distance from 1 to the next float16 and bfloat16
@@ -202,8 +202,8 @@ def compare(
     """Compare outputs over all runs. Return the distance of each numeric output.
 
     Raises ConversionError about `label` if an output is missing, has another shape or NaN, or differs by more than
-    `tolerance` times the largest value. With `is_bounded`, also raises it if a cosine is below `MIN_COSINE`, or if an
-    output changes with the input in another way than the parent's output.
+    `tolerance` times the largest value. With `is_bounded`, also raises ConversionError if the cosine of an output with
+    the parent's output is below `MIN_COSINE`, or if `_refuse_chance` finds that the output does not follow the input.
     """
     import numpy as np
 
@@ -279,7 +279,11 @@ def relative_distance(
 
 
 def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
-    """Raise ConversionError if an output does not vary with the input as the parent's output does."""
+    """Raise ConversionError if an output does not follow the input.
+
+    The mean of the parent's output over rows and positions is subtracted from both outputs. The cosine of what is left
+    must be at least `MIN_COVARIATION`.
+    """
     import numpy as np
 
     runs = [pair.reshape(2, *(pair.shape[1:] or (1,))) for pair in pairs if pair.size]
@@ -301,8 +305,8 @@ def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
 def tolerance_of(work: Any, subject: Any) -> float | None:
     """Return how far a pass may move an output, as a share of its largest value; None means no limit.
 
-    It is the pass's `tolerance`, or more if weights have 16 bits. A merge of graphs with 8-bit weights has no limit,
-    because ONNX Runtime 1.31 lacks an exact kernel for shared weights on some processors.
+    The limit is the pass's `tolerance`, or more if weights have 16 bits. A merge of graphs with 8-bit weights has
+    no limit, because ONNX Runtime 1.31 lacks an exact kernel for shared weights on some processors.
     """
     stated: float | None = work.tolerance
     kinds = {int(tensor.dtype) for tensor in models.tensors(subject)}

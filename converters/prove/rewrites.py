@@ -155,7 +155,7 @@ def scaled_product(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("scaled-product", "Mul", "Div")
 def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
-    """Merge the two numbers by which a matrix product is multiplied or divided into a single factor."""
+    """Merge into a single factor the two numbers by which a matrix product is multiplied or divided."""
     part = _unscaled(make, formula)
     if part is None or (formula.operator == "Mul" and part[0].is_op("MatMul")):
         return None
@@ -164,7 +164,7 @@ def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> Formula:
-    """Multiply a value by a factor. If the value already is a product with a factor, merge both."""
+    """Return `value * factor`. If `value` is already a matrix product with a factor, merge the two factors into one."""
     inner = _unscaled(make, value)
     if inner is not None and inner[0].is_op("MatMul"):
         value, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
@@ -173,7 +173,7 @@ def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> 
 
 
 def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] | None:
-    """Split `x * number` or `x / number` into `x`, the factor, and the factor's relative error."""
+    """Split `x * number` or `x / number`. Return (x, factor, allowed relative error of the factor), or None."""
     if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
         return None
     pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]

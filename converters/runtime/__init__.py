@@ -1,1 +1,1 @@
-"""Run graphs with repeatable results (`sessions`), on arrays in files and on golden vectors (`golden`)."""
+"""Run graphs. `sessions` makes results repeatable. `golden` runs a graph on arrays in a file or on golden vectors."""

@@ -200,9 +200,10 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 
 
 def product_groups(model: Any) -> list[list[str]]:
-    """Group the matrix products with the same role in each layer. Return the names of each group, the largest first.
+    """Make groups of matrix products. A group has the products with one role, such as the queries of all layers.
 
-    Names in a group differ only in numbers: `/encoder/layer.0/query/MatMul`. If a product has no name, return [].
+    Returns the names of each group's products, the group with the largest weights first. Names in a group differ only
+    in numbers: `/encoder/layer.0/query/MatMul`. If a product has no name, returns [].
     """
     groups, sizes = dict[str, list[str]](), Counter[str]()
     for node, weight in _products(model):
@@ -241,7 +242,7 @@ def _dynamic_except(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
 def run_judged(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
-    """Run a plan with an evaluation. If its recipe asks for a search, search first, and add the winner.
+    """Run a plan with an evaluation. If the recipe asks for a search, search first, and add the winner to the plan.
 
     The winner is judged once on the second suite, and returned even if it fails. Then all judged artifacts are timed.
     Raises the errors of `run_plan.execute`, and ConversionError if no candidate passes.
@@ -388,7 +389,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products. Dynamic INT8 of the first group changes the outputs least, of the last group most."""
+        """The groups of products, sorted by how much dynamic INT8 of a group changes the outputs, the least first."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):

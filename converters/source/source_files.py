@@ -83,7 +83,10 @@ def check_inside(directory: Path, file: Path) -> None:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """Return the files of weights to load. Raise InputError if a shard is missing, or transformers loads others."""
+    """Return the names of the files of weights that are loaded; [] if there are none.
+
+    Raises InputError if a shard is missing, or if transformers would load other files.
+    """
     ranks = (path.name for path in directory.glob("shard-*-model-*.safetensors"))  # of a training in parallel
     other = next(ranks, read_object(directory / CONFIG).get("transformers_weights"))
     if other not in (None, *WEIGHTS):
@@ -180,11 +183,11 @@ _USUAL = (
 )
 _HOME = re.compile(r"(?:file://)?/(?:home|Users)/[^/]+/?|[A-Za-z]:[\\/]Users[\\/][^\\/]+[\\/]?")
 _IDENTITY = frozenset({"_name_or_path", "name_or_path", "source_model_id", "base_model"})
-_TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})
+_TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})  # JSON keys whose values `scrub` keeps
 _VOCABULARY = frozenset(
     {"added_tokens.json", "id2label.json", "special_tokens_map.json", "tokenizer.json", "vocab.json"}
 )
-"""Keys and files with tokens or labels, which are never changed."""
+"""The files with tokens or labels, which `scrub_file` leaves unchanged."""
 
 
 def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:

@@ -58,7 +58,7 @@ TRIAL_TEXTS = (
     "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
     "  Two  spaces,\ta tab,\na line; \u6628\u65e5\u3001\u7530\u4e2d\u3055\u3093 \uc548\ub155 \u0645\u0631\u062d\u0628\u0627 \U0001f600 1234567 <x>@a.org \u200b\u00ad\u00a0x ",
 )
-"""The texts by which tokenizers are compared: accents, spaces, scripts, characters with several codes."""
+"""The texts by which tokenizers are compared: accents, spaces, scripts, characters with several forms in Unicode."""
 
 NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"

@@ -53,7 +53,7 @@ STAGES = {
 }
 EMBED, VISION = "embed_tokens", "vision_encoder"
 GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT), (EMBED, VISION, DECODER))
-"""The graphs that generate text together. The last ones are those of a model that also reads images."""
+"""The sets of graphs that generate text together. The last set is that of a model that also reads images."""
 EMBEDS, FEATURES = "inputs_embeds", "image_features"
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
@@ -129,9 +129,10 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, states: Callable[..., Any], width: int) -> Any:
-    """Return a torch module that runs the decoder. With a KV cache, it returns no keys and values of the encoder.
+    """Return a torch module that runs the decoder, and returns its logits and its KV cache.
 
-    `states` is the class of the encoder's output, which wraps hidden states. `width` is the size of their last axis.
+    If the module is given a KV cache, it leaves the encoder's keys and values out of its result. `states` is the class
+    of the encoder's output, which wraps hidden states. `width` is the size of the last axis of hidden states.
     """
     import torch
     from transformers import EncoderDecoderCache
@@ -341,7 +342,7 @@ class ImageTextDecoder(CausalDecoder):
 
 
 class TextGeneration(CausalDecoder):
-    """The task of causal language models for onnxruntime-genai. The pass `ModelBuilder` reads the checkpoint itself."""
+    """The task of causal language models for onnxruntime-genai. The pass `ModelBuilder` loads the checkpoint."""
 
     exporter, runs_code = "ModelBuilder", False
     Options = PassParams
@@ -355,10 +356,10 @@ class TextGeneration(CausalDecoder):
 
 
 def genai_settings(model: Any, decoder: Part, length: int) -> dict[str, Any] | None:
-    """Return the `genai_config.json` with which onnxruntime-genai runs a decoder. `length` is its maximum of tokens.
+    """Return the `genai_config.json` with which onnxruntime-genai runs a decoder on at most `length` tokens.
 
-    Its type is `llama` for every decoder, as the graph does what differs between them. Returns None if the model
-    names no token that ends a text, since onnxruntime-genai needs one.
+    The settings give every decoder the type `llama`, because all that differs between decoders is in the graph. Returns
+    None if the model names no token that ends a text, since onnxruntime-genai needs one.
     """
     own, general = model.generation_config, model.config
     names = [f"{kind}_token_id" for kind in ("bos", "eos", "pad")]
@@ -560,7 +561,7 @@ def _several(value: int | Tokens | None) -> Tokens:
 
 
 class Generator:
-    """Runs the graphs that generate a text together: one of `GENERATORS`, or a decoder alone."""
+    """Generates text with the graphs of one set in `GENERATORS`, or with a decoder alone."""
 
     def __init__(self, paths: Mapping[str, Path], image_token: int = -1) -> None:
         self._paths, self._image_token = paths, image_token

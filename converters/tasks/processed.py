@@ -193,7 +193,7 @@ def draw_sound(rate: int, seconds: float) -> Any:
 
 
 def draw_photographs(is_square: bool = False) -> list[Any]:
-    """Generate coloured tiles under noise of a fixed seed. Different filters for scaling give different results."""
+    """Generate coloured tiles under noise of a fixed seed. If the images are scaled, each filter gives other pixels."""
     import numpy as np
     from PIL import Image
 

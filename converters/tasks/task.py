@@ -32,9 +32,10 @@ Modality = Literal["text", "image", "audio"]
 class TaskHead:
     """A kind of checkpoints. The names of their classes end with `suffix`, such as `ForTokenClassification`.
 
-    `outputs` names the first axes of each output, and `axes` further axes of the input; these axes may be dynamic. With
-    `labelled`, the last axis of `logits` counts labels. If no task exports such checkpoints, `way` says what to do. The
-    class `AutoModel` + `auto` (by default `suffix`) loads such checkpoints. `copies` are files to publish, too.
+    `outputs` has the names of the first axes of each output. `axes` has the names of further axes of the input, by
+    number. All these axes may be dynamic. With `labelled`, the last axis of `logits` counts labels. If no task exports
+    such checkpoints, `way` says what to do. The class `AutoModel` + `auto` (by default `suffix`) loads them. `copies`
+    are files to publish, too.
     """
 
     task: str
@@ -341,7 +342,10 @@ class Task(ABC):
         return value
 
     def seek(self, source: str) -> str | None:
-        """Return the source's hub id; None for a local source. Raise NotFoundError if it is missing. Fetch nothing."""
+        """Return the source's hub id, or None if the source is on this machine. Fetch nothing.
+
+        Raises NotFoundError if the source is neither a hub id nor on this machine.
+        """
         return hub_id(source)
 
     @abstractmethod

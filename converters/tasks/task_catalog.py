@@ -56,7 +56,7 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 def of_source(
     task: type[Task], source: str, options: Mapping[str, Any], passes: Collection[str] = ()
 ) -> type[Task]:
-    """Return the class that has the id of `task`, and fits a source and the options and passes of a recipe."""
+    """Return the class that fits a source and a recipe's options and passes, of all classes with the id of `task`."""
     kind: type[Task] = task
     if task.id == kinds.SPEECH.task and source:
         has_decoder = read_config(small_files(source).directory).get("is_encoder_decoder") is True

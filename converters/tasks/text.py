@@ -413,7 +413,7 @@ class Towers(Saved):
 
 
 class NamedObjects(Towers):
-    """The task of detectors such as OWL-ViT, as one graph. Texts name the objects, equally many for each image."""
+    """The task of detectors such as OWL-ViT, as one graph. Each image has equally many texts, which name objects."""
 
     members = {}
 
