@@ -359,7 +359,8 @@ def genai_settings(model: Any, decoder: Part, length: int) -> dict[str, Any] | N
     """Return the `genai_config.json` with which onnxruntime-genai runs a decoder on at most `length` tokens.
 
     The settings give every decoder the type `llama`, because all that differs between decoders is in the graph. Returns
-    None if the model names no token that ends a text, since onnxruntime-genai needs one.
+    None if the model names no token that ends a text, or if its values have other sizes than its keys, since
+    onnxruntime-genai would fail.
     """
     own, general = model.generation_config, model.config
     names = [f"{kind}_token_id" for kind in ("bos", "eos", "pad")]
@@ -368,11 +369,12 @@ def genai_settings(model: Any, decoder: Part, length: int) -> dict[str, Any] | N
         name: getattr(general, name, None) if token is None else token for name, token in stated.items()
     }
     ends = _several(tokens["eos_token_id"])
-    if not ends:
+    shapes = [array.shape for name, array in decoder.feeds[0].items() if name.startswith(PAST)]
+    keys, values = shapes[::2], shapes[1::2]
+    if not ends or keys != values:
         return None
     if tokens["pad_token_id"] is None:
         tokens["pad_token_id"] = ends[0]
-    keys = [array.shape for name, array in decoder.feeds[0].items() if name.endswith(".key")]
     past, present = (
         {f"{side}_{kind}_names": f"{prefix}%d.{kind}" for kind in ("key", "value")}
         for side, prefix in (("past", PAST), ("present", PRESENT))

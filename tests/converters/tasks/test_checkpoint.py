@@ -6,15 +6,17 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.tasks.checkpoints import load_checkpoint, task_of
 
 from onnxreg.converters.source.source_files import Location, hub_id
 from onnxreg.converters.tasks.checkpoint import load_tokenizer, locate
-from onnxreg.converters.tasks.generation import TextGeneration
-from onnxreg.converters.tasks.task import DECODER, TOKENS, Adapter, LocatedSource
+from onnxreg.converters.tasks.generation import TextGeneration, genai_settings
+from onnxreg.converters.tasks.task import DECODER, TOKENS, Adapter, LocatedSource, Part
 from onnxreg.converters.tasks.text import PATTERNS
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
@@ -338,3 +340,17 @@ def test_the_builder_of_decoders_takes_no_adapter(tmp_path: Path) -> None:
     source = LocatedSource(tmp_path, Digest.of(b""), adapter=Adapter(tmp_path, {}))
     with pytest.raises(InputError, match="the pass ModelBuilder takes no adapter"):
         TextGeneration.of(DECODER)().load(source, "acme/x", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("end", "value_size", "has_settings"), [(1, 8, True), (1, 4, False), (None, 8, False)]
+)
+def test_settings_are_written_only_for_what_genai_runs(
+    end: int | None, value_size: int, has_settings: bool
+) -> None:
+    """In DeepSeek-V3, keys and values have different sizes; genai_config.json has one for both."""
+    sizes = {"key": 8, "value": value_size}
+    feed = {f"past_key_values.0.{kind}": np.zeros((1, 2, 3, size)) for kind, size in sizes.items()}
+    model = SimpleNamespace(generation_config=None, config=SimpleNamespace(eos_token_id=end))
+    settings = genai_settings(model, Part(None, [feed], [{"logits": np.zeros((1, 3, 9))}]), 64)
+    assert (settings is not None) == has_settings
