@@ -114,19 +114,23 @@ class GoldenVectors(Pass[Outputs, Path]):
     class Params(PassParams, title="GoldenParams"):
         """A value may differ by `max(tolerance, tolerance * largest output, least) + tolerance * |expected value|`.
 
-        `least` is the largest measured difference between the artifact's outputs and the source's. A smaller tolerance
-        would refuse correct runtimes: with dynamic quantization, another CPU may round a value to another code.
+        `least` is the largest measured difference between the artifact's output and the source's; with several
+        outputs, by their names. A smaller tolerance would refuse correct runtimes: with dynamic quantization, another
+        CPU may round a value to another code.
         """
 
         tolerance: float
-        least: float = 0.0
+        least: float | dict[str, float] = 0.0
 
     def apply(self, subject: Outputs) -> Path:
         arrays: dict[str, list[Any]] = {}
         for name, array in (item for outputs in subject.outputs.values() for item in outputs.items()):
             arrays.setdefault(name, []).append(array)
-        bounds = self.params.tolerance, self.params.least
-        tolerances = {name: golden.tolerance_of(arrays[name], *bounds) for name in sorted(arrays)}
+        share, least = self.params.tolerance, self.params.least
+        leasts = least if isinstance(least, dict) else dict.fromkeys(arrays, least)
+        tolerances = {
+            name: golden.tolerance_of(arrays[name], share, leasts.get(name, 0.0)) for name in sorted(arrays)
+        }
         cases = tuple(
             golden.GoldenCase(case, inputs, subject.outputs[case], tolerances)
             for case, inputs in subject.inputs.items()

@@ -19,8 +19,9 @@ RATE_TOLERANCE = 0.002
 # For distances, such as the largest difference of logits: relative, but at least `RATE_TOLERANCE`.
 DISTANCE_SHARE = 0.1
 DISTANCES = frozenset({"atol", "least"})
-# The keys of measured numbers. Values of checks and floats of a certificate are measured too.
-MEASURED = DISTANCES | {"min_row_cosine"}
+# The keys of measured numbers, or of objects with one for each output. Values of checks and floats of a certificate are
+# measured too.
+_MEASURED = re.compile(r".*\.(atol|least|cosine|max_abs_diff|min_row_cosine)(\.[^.]*|\[\".*)?")
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 # These fields follow from a file's bytes. They are skipped: files are compared by path.
@@ -150,13 +151,14 @@ def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = N
     sides = [side if isinstance(side, list) else [side] for side in (old, new)]
     if op != "changed" or len(sides[0]) != len(sides[1]) or not all(map(_are_numbers, sides)):
         return False
-    key, pairs = at.path.rpartition(".")[2], zip(*sides, strict=True)
+    match, pairs = _MEASURED.fullmatch(at.pattern), zip(*sides, strict=True)
+    key = match[1] if match else ""
     if tensor := _TENSOR_VALUE.fullmatch(at.pointers[0]):
         limits = [pointer.find(document, f"{tensor[1]}/{limit}") for limit in ("atol", "rtol")]
         return _are_numbers(limits) and abs(new - old) <= limits[0] + limits[1] * abs(old)
     if at.pattern in ("artifacts[].checks[].value", "artifacts[].checks[].interval"):
         key = at.within[0]["metric"]
-    elif key not in MEASURED and not (is_measured and float in map(type, sides[0] + sides[1])):
+    elif not match and not (is_measured and float in map(type, sides[0] + sides[1])):
         return False
     return all(is_near(key, *pair) for pair in pairs)
 

@@ -335,7 +335,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts[].operators[].inputs*": _OPERATOR,
         "artifacts[].operators[].outputs*": _OPERATOR,
         "recipe.steps[].result*": _STEP,
-        "recipe.steps[].params.least": _STEP,
+        "recipe.steps[].params.least*": _STEP,
         "files[].pieces*": _PIECES,
     },
     EVALUATION: {

@@ -105,6 +105,15 @@ def test_no_test_is_stricter_than_the_artifact_is_right():
         assert golden.tolerance_of([np.array(values)], 1e-3) == Tolerance(1e-3, 1e-3)
 
 
+def test_an_output_has_the_distance_of_no_other_one(tmp_path):
+    outputs = {"x": {"logits": np.full(2, 90.0), "probabilities": np.full(2, 0.5)}}
+    work = GoldenVectors(tolerance=0.05, least={"logits": 9.0, "probabilities": 0.1})
+    (case,) = golden.decode(
+        work.apply(Outputs(tmp_path / "m.onnx", {"x": {}}, outputs)).read_bytes(), "vectors"
+    )
+    assert {name: one.atol for name, one in case.tolerances.items()} == {"logits": 9.0, "probabilities": 0.1}
+
+
 @pytest.mark.parametrize(
     ("got", "beyond", "error"),
     [

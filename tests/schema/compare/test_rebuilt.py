@@ -87,6 +87,42 @@ def test_an_artifact_whose_bytes_were_never_promised(replaced, full):
     assert [file.state for file in done.files if file.path == "model.ort"] == ["not promised"]
 
 
+@pytest.mark.parametrize(
+    ("key", "old", "new", "matches"),
+    [
+        ("result", {"atol": {"logits": 4.5}}, {"atol": {"logits": 4.6}}, True),
+        ("result", {"atol": {"a.b": 4.5}}, {"atol": {"a.b": 4.6}}, True),
+        ("result", {"atol": {"logits": 4.5}}, {"atol": {"logits": 9.0}}, False),
+        ("result", {"atol": {"logits": 4.5}}, {"atol": {"scores": 4.5}}, False),
+        ("params", {"least": {"logits": 1.5}}, {"least": {"logits": 1.51}}, True),
+        ("params", {"least": 1.5}, {"least": 1.51}, True),
+        ("params", {"tolerance": 0.05}, {"tolerance": 0.051}, False),
+        (
+            "result",
+            {"parity": {"outputs": {"x": {"max_abs_diff": 1.5}}}},
+            {"parity": {"outputs": {"x": {"max_abs_diff": 1.6}}}},
+            True,
+        ),
+        (
+            "result",
+            {"parity": {"outputs": {"x": {"cosine": 1}}}},
+            {"parity": {"outputs": {"x": {"cosine": 0.999}}}},
+            True,
+        ),
+        (
+            "result",
+            {"parity": {"outputs": {"x": {"cosine": 1}}}},
+            {"parity": {"outputs": {"x": {"cosine": 0.9}}}},
+            False,
+        ),
+        ("result", {"parity": {"samples": 11}}, {"parity": {"samples": 12}}, False),
+    ],
+)
+def test_numbers_that_a_step_measured(replaced, key, old, new, matches):
+    sides = [replaced(f"/recipe/steps/1/{key}", value) for value in (old, new)]
+    assert held(*sides).matches is matches
+
+
 def tensor(*data: Any, **changes: Any) -> dict[str, Any]:
     made = {"dtype": "float32", "shape": [len(data)], "data": list(data), "atol": 0.1, "rtol": 0.01}
     return {"outputs": {"logits": {**made, **changes}}}
