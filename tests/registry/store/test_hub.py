@@ -581,6 +581,13 @@ def test_an_answer_that_is_not_the_hub_s(hub, remote, case):
         assert "the answer is not the Hub's" in failing(use)
 
 
+@pytest.mark.parametrize("sha", [None, "main"])
+def test_the_newest_commit_has_an_id(hub, pushed, sha):
+    hub.fail("/resolve/", 200, 1000, body=b"{}")
+    hub.fail("/revision/", 200, 1000, body=json.dumps({"id": REPO, "sha": sha}).encode())
+    assert "the answer is not the Hub's" in failing(lambda: [*open_hub(URL).names()])
+
+
 def test_an_unanswered_question_an_upload_and_a_redirect_are_no_commits_in_doubt(hub, remote):
     doubts = []
 
