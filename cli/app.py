@@ -24,7 +24,7 @@ from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.options import REMOTE, Session, flag, option, query
 from onnxreg.cli.output import filled
 from onnxreg.registry import system
-from onnxreg.schema.core.errors import GateError, InputError, NotFoundError, RegError, nearest
+from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, nearest
 from onnxreg.schema.core.ref import Version
 
 
@@ -220,7 +220,7 @@ def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
                     error.hint = misplaced(context, error=error) or error.hint
             if is_elsewhere and arguments["remote"] and MOVES.search(error.hint):
                 error.hint += " (with the same --remote)"
-            if isinstance(error, GateError) and verb.__name__ == "push":  # the hint is a command
+            if verb.__name__ == "push" and error.hint.startswith("promote instead: "):  # there, not here
                 error.hint += " --remote REMOTE"
             raise
 

@@ -22,6 +22,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.system import trust_file
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.signing.dsse import read_sig
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
@@ -131,9 +132,12 @@ def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(home
     assert f"promote instead: reg promote {NAME}:VERSION stable{same}\n" in capfd.readouterr().err
     assert reg("rollout", "advance", NAME, "--percent", "9", "--channel", "stable", "--remote", url) == 3
     assert f"`reg rollout start` begins one{same}\n" in capfd.readouterr().err
-    home.tag(f"{NAME}:1.1.0", "stable")
+    owner.promote(home, f"{NAME}:1.1.0", "stable")
     assert reg("push", NAME, url, "--tag", "stable") == 8
     assert f"promote instead: reg promote {NAME}:VERSION stable --remote REMOTE\n" in capfd.readouterr().err
+    owner.set_policy(home, read_policy(b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n', "policy"))
+    assert reg("push", f"{NAME}:stable", "oci://localhost:9/acme/pii") == 8
+    assert "--remote" not in capfd.readouterr().err, "what is wrong is wrong here"
     assert reg("promote", f"{NAME}:1.1.0", "stable", "--remote", url) == 0
     assert home.resolve(f"{NAME}:stable", remote=open_url(url)).located.version == Version(1, 1, 0)
 
