@@ -107,7 +107,8 @@ def numbers(values: Any) -> Any:
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
     """Return an output for a single row, without the first axis.
 
-    Raises ConversionError if the output is missing, or has another `shape`. If `shape` is None, NaN is an error, too.
+    Raises ConversionError if the output is missing or has another shape than `shape`. None allows every shape, but no
+    NaN.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")

@@ -114,9 +114,9 @@ class GoldenVectors(Pass[Outputs, Path]):
     class Params(PassParams, title="GoldenParams"):
         """A value may differ by `max(tolerance, tolerance * largest output, least) + tolerance * |expected value|`.
 
-        `least` is the largest measured difference between the artifact's output and the source's; with several
-        outputs, by their names. A smaller tolerance would refuse correct runtimes: with dynamic quantization, another
-        CPU may round a value to another code.
+        `least` is the largest difference that was measured between the outputs of artifact and source. A graph with
+        several outputs has one for each name. A smaller tolerance would refuse correct runtimes: with dynamic
+        quantization, another CPU may round a value to another code.
         """
 
         tolerance: float

@@ -180,8 +180,9 @@ def inner_values(
 class Distance:
     """The distance of an output from the parent's over all runs. A position is a vector along the last axis.
 
-    `largest` is the parent's largest magnitude; at most 1 for integers, which are never rounded. `cosine` takes all values as a single vector. `min_cosine` is the
-    lowest cosine of a position. `argmax_agreement` is the share of positions with the largest value at the same index.
+    `largest` is the parent's largest magnitude. For integers it is capped at 1, so that large ones may not differ more.
+    `cosine` takes all values as a single vector. `min_cosine` is the lowest cosine of a position. `argmax_agreement` is
+    the share of positions with the largest value at the same index.
     """
 
     max_abs_diff: float

@@ -318,7 +318,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append events that withdraw all deltas from and to the versions `gone`.
+    """Append events that withdraw the deltas which lead from or to a version in `gone`.
 
     Such an event replaces the deltas of a version by those that remain. Return the digests of the remaining deltas.
     """

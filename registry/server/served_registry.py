@@ -194,7 +194,7 @@ class Queue:
 
 
 class Search:
-    """Answers questions about all models, one at a time, and updates the catalog before each answer."""
+    """Answers one question after the other about all models. Updates the catalog before each answer."""
 
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry = registry

@@ -129,7 +129,7 @@ class HubRegistry(protocol.RegistryStore):
         return super().read_file(path, cached)
 
     def files(self) -> Iterator[protocol.TreeFile]:
-        """List the files of the newest commit, without folders, `HUB_FILES` and the files of a layout."""
+        """List the registry's files in the newest commit. `HUB_FILES` and the files for other libraries are left out."""
         at = self.store.refresh()
         layout = RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
