@@ -11,7 +11,7 @@ import { figure, given, InputError, list, own, positive, reader, size, text, ver
 /** @typedef {import('./values.mjs').Json} Json */
 /**
  * A requirement on an artifact: `lacks` says in words why it is not met, and returns nothing if it is.
- * @typedef {[code: string, lacks: (artifact: Json, download: number) => string | false | null | undefined]} Requirement
+ * @typedef {[code: string, lacks: (artifact: Json, download: number, missing: number) => string | false | null | undefined]} Requirement
  */
 /**
  * `document` has the keys that are given. The requirements are those for a context of so many tokens, null for the longest;
@@ -97,7 +97,7 @@ export function readDevice(value, context = null) {
         const parts = cache ? `: ${weights} of weights, and ${cache.bytes_per_token} for each of ${tokens} tokens` : ''
         return bytes > ram && `has ${bytes} bytes to hold in ${ram} bytes of memory${parts}`
       }],
-      ['space', (_, download) => download > space && `needs ${download} bytes of ${space} that are free`],
+      ['space', (_, download, missing) => missing > space && `needs ${missing} bytes of ${space} that are free`],
       ['latency', (artifact) => { // the largest ratio that was measured counts
         const speeds = speedsOn(family, artifact)
         if (!speeds.length && artifact.precision !== 'float32') return most < Infinity && 'has no measured latency on such a device'

@@ -171,7 +171,8 @@ export class Registry {
     const seed = question.seed === undefined ? await this.#seed(state, question.tag) : question.seed
     const operatorSet = async (/** @type {string} */ digest) =>
       readNeeds(JSON.parse(platform.decode(await this.#blobs.document(digest, signal))))
-    return { ...(await resolve(state, { ...question, seed, failed }, operatorSet)), state, ...contact }
+    const here = new Set((await this.#present()).keys())
+    return { ...(await resolve(state, { ...question, seed, failed, here }, operatorSet)), state, ...contact }
   }
 
   /**
@@ -398,10 +399,7 @@ export class Registry {
     const total = files.reduce((sum, file) => sum + file.size, 0)
     let done = 0
     const onBytes = (/** @type {number} */ count) => onProgress?.((done += count), total)
-    const held = new Set(await this.#store.keys('piece/'))
-    const isHere = (/** @type {File} */ file) => piecesOf(file).every(({ hex }) => held.has(`piece/${hex}`))
-    const earlier = (await this.#releases()).flatMap((release) => release.files)
-    const present = new Map([...files, ...earlier].filter(isHere).map((file) => [file.digest, file]))
+    const present = await this.#present(files)
     const sizes = Object.fromEntries(files.filter((file) => !present.has(file.digest)).map((file) => [file.digest, file.size]))
     const offered = deltas && Object.keys(sizes).length ? await offeredDeltas(this.#blobs, state, version, signal) : []
     const chosen = chooseDeltas(offered, sizes, new Set(present.keys()))
@@ -412,6 +410,14 @@ export class Registry {
       chosen.delete(file.digest)
       onArrival?.({ path: file.path, size: file.size, deltas: delta ? 1 : 0, bytes: delta?.size ?? 0, reason })
     }
+  }
+
+  /** The files that are here, by digest: of all releases, and these. @param {File[]} files */
+  async #present(files = []) {
+    const held = new Set(await this.#store.keys('piece/'))
+    const isHere = (/** @type {File} */ file) => piecesOf(file).every(({ hex }) => held.has(`piece/${hex}`))
+    const earlier = (await this.#releases()).flatMap((release) => release.files)
+    return new Map([...files, ...earlier].filter(isHere).map((file) => [file.digest, file]))
   }
 
   /** The present releases of all models, and those before them. @returns {Promise<Release[]>} */

@@ -57,11 +57,12 @@ const KEYS = {
  * @param {import('./device.mjs').DeviceDocument | null} [question.device]
  * @param {string | null} [question.seed] of this device, by which it takes part in rollouts
  * @param {string[]} [question.failed] digests of artifacts and manifests that failed on this device
+ * @param {Set<string>} [question.here] digests of files that are on this device
  * @param {(digest: string) => Promise<Need[]>} [operatorSet] reads the operators of an artifact, if they matter
  * @returns {Promise<Outcome>}
  */
-export async function resolve(state, { tag = null, query = {}, device = null, seed = null, failed = [] } = {}, operatorSet = noOperatorSet) {
-  const asked = { ...readQuery(query ?? {}), failed }
+export async function resolve(state, { tag = null, query = {}, device = null, seed = null, failed = [], here = new Set() } = {}, operatorSet = noOperatorSet) {
+  const asked = { ...readQuery(query ?? {}), failed, here }
   const runtime = device === null ? null : readDevice(device, asked.context)
   const rollout = own(state.rollouts ?? {}, tag ?? '')
   const versions = tag === null ? releases(state) : [usable(state, tag)]
@@ -138,7 +139,7 @@ function notCertified({ state, precision }) {
  * Each artifact of a version with the first requirement that it does not meet. If one failed here, the others must be certified.
  * @param {Json} state
  * @param {string} version
- * @param {Conditions & {failed: string[]}} query
+ * @param {Conditions & {failed: string[], here: Set<string>}} query
  * @param {import('./device.mjs').Device | null} device
  * @param {(digest: string) => Promise<Need[]>} operatorSet
  * @returns {Promise<Judged[]>}
@@ -164,11 +165,11 @@ async function judge(state, version, query, device, operatorSet) {
     const refused = own(attested ?? {}, stated.digest) === 'refused' || (state.refused ?? []).includes(stated.digest)
     const speeds = own(own(state.speeds ?? {}, manifest) ?? {}, stated.digest)
     const artifact = { ...stated, ...(speeds && { speeds }), ...(refused && { state: 'refused' }) }
-    const download = downloadSize(artifact, summary)
+    const [download, missing] = [downloadSize(artifact, summary), downloadSize(artifact, summary, query.here)]
     /** @type {Judged} */
     const judged = { artifact, download }
     for (const [code, lacks] of requirements) {
-      const detail = lacks(artifact, download)
+      const detail = lacks(artifact, download, missing)
       if (detail) judged.miss ??= [code, detail]
       if (detail) break
     }
@@ -195,13 +196,14 @@ export function isShared({ role }) {
 }
 
 /**
- * Bytes of an artifact and of the files that all artifacts share, equal ones once.
+ * Bytes of an artifact and of the files that all artifacts share, equal ones once, and not those of files that are here.
  * @param {Json} artifact
  * @param {Json} summary
+ * @param {Set<string>} [here] digests
  */
-export function downloadSize(artifact, summary) {
+export function downloadSize(artifact, summary, here = new Set()) {
   const files = [artifact, ...(artifact.files ?? []), ...summary.files.filter(isShared)]
-  const sizes = new Map(files.map((file) => [file.digest, file.size]))
+  const sizes = new Map(files.filter((file) => !here.has(file.digest)).map((file) => [file.digest, file.size]))
   return [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0)
 }
 

@@ -36,7 +36,7 @@ const drawn = (/** @type {number} */ x, /** @type {number} */ y, /** @type {numb
 const CLOSE = 1e-4
 
 const section = /** @type {HTMLElement} */ (document.getElementById('try'))
-const { name = '', version = '', task = '', tree = '' } = section.dataset
+const { name = '', version = '', task = '', registry: id = '', tree = '' } = section.dataset
 const preprocessing = JSON.parse(section.dataset.preprocessing || 'null')
 const form = /** @type {HTMLFormElement} */ (section.querySelector('form'))
 const status = /** @type {HTMLElement} */ (section.querySelector('[role=status]'))
@@ -88,13 +88,14 @@ async function load() {
 
 /** Download what fits, and hold it to what was published. @param {'webgpu' | 'wasm'} backend */
 async function loadIn(backend) {
-  const registry = new Registry(new URL(tree, location.href).href, browserStore(`onnxreg-try ${tree}`))
+  const registry = new Registry(new URL(tree, location.href).href, browserStore(`onnxreg-try ${id}`))
   const onProgress = (/** @type {number} */ done, /** @type {number} */ total) => {
     status.textContent = `Downloading: ${(done / 1e6).toFixed(1)} of ${(total / 1e6).toFixed(1)} MB`
   }
   const update = async () => {
     const updated = await registry.update(name, { tag: version, device: preset(`ort-${backend === 'wasm' ? 'web' : backend}-1.30`) }, { onProgress })
     await registry.tidy()
+    if (updated.release.version !== version) throw new NotFoundError(`${name}:${version} is not offered any more`)
     return updated
   }
   status.textContent = 'Asking the registry'

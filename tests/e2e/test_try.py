@@ -171,6 +171,28 @@ def test_garbled_bytes_are_refused_and_the_second_time_needs_no_registry(served,
     assert (seen["marks"], "cannot be reached" in seen["status"]) == (right, True)
 
 
+def test_an_address_may_get_another_registry_and_a_page_answers_by_its_own_version(
+    models, trial, served, browser, tmp_path
+):
+    pages = [f"{served.url}/models/acme/tags:{version}" for version in ("1.0.0", "1.1.0")]
+    assert browser(pages[0], TEXT)["marks"]
+    other = Registry(tmp_path / "other")
+    for number, page in enumerate(pages):
+        directory = tmp_path / str(number)
+        models.write_out("acme/tags:1.0.0", directory)
+        (directory / "LICENSE").write_text(page)
+        version = page.rpartition(":")[2]
+        reg(other, "import", str(directory), "--name", "acme/tags", "--version", version)
+    with running(other.store.root, Settings(trial=trial)) as server:
+        served.upstream = f"127.0.0.1:{server.port}"
+        served.first.clear()
+        for page in pages:
+            assert browser(page, TEXT)["marks"]
+        other.yank("acme/tags:1.0.0", "broken")
+        served.plan = lambda method, path: "stale" if path.startswith("/models/") else None
+        assert (answer := browser(pages[0], TEXT))["marks"] == [] and "1.0.0" in answer["status"]
+
+
 def test_a_browser_without_room_says_so(served, tmp_path):
     with browsing(tools(), tmp_path / "profile", quota=100_000) as evaluate:
         seen = evaluate(f"{served.url}/models/acme/tags:1.0.0", TRY, TEXT)

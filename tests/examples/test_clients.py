@@ -307,6 +307,22 @@ def test_tidy_keeps_current_and_previous(release, call, tmp_path):
     assert call("rollback")["version"] == "1.2.0"
 
 
+def test_files_that_are_here_need_no_space(registry, release, call):
+    """A full phone keeps its release, and goes back to the one before if that was withdrawn."""
+
+    def asked(free: int) -> dict[str, Any]:
+        return {"query": {"certified": True}, "device": {"ort": "1.30", "free_space": free}}
+
+    release("1.0.0")
+    assert {row["code"] for row in call("update", asked(99_999))["rejected"]} >= {"space"}
+    assert call("update", asked(150_000))["version"] == "1.0.0"
+    assert call("update", asked(0))["changed"] is False
+    release("1.1.0")
+    assert call("update", asked(150_000))["version"] == "1.1.0"
+    registry.yank(f"{NAME}:1.1.0", "broken")
+    assert call("update", asked(0))["version"] == "1.0.0"
+
+
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Registry, list[bytes]]:
     """A model with a log of 140 lines, two segments of which are sealed, and its index file as it was at each line."""

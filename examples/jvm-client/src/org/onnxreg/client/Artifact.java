@@ -3,6 +3,7 @@ package org.onnxreg.client;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.ToLongFunction;
 import java.util.stream.Stream;
 
 /** An artifact as the state line summarises it. */
@@ -16,6 +17,7 @@ final class Artifact {
     final long size;
     /** Bytes of the whole download; equal files count once. */
     final long download;
+    private final Map<String, Long> sizes = new HashMap<>();
 
     /** @param isRefused true if a later evaluation refused the artifact, whatever its summary says */
     Artifact(Map<String, Object> value, List<Map<String, Object>> shared, boolean isRefused) {
@@ -26,7 +28,10 @@ final class Artifact {
         state = isRefused ? "refused" : Values.text(value.get("state"));
         digest = Values.digest(value.get("digest"));
         size = Values.count(value.get("size"));
-        download = downloadSize(shared);
+        sizes.put(digest, size);
+        Stream.concat(files().stream(), shared.stream().filter(Artifact::isDownloaded)).forEach(
+                file -> sizes.put(Values.digest(file.get("digest")), Values.count(file.get("size"))));
+        download = missing(file -> 0);
     }
 
     /** Return true if a companion is downloaded. Certificates and item scores are not: only verdicts need them. */
@@ -84,11 +89,9 @@ final class Artifact {
         return sum;
     }
 
-    private long downloadSize(List<Map<String, Object>> shared) {
-        Map<String, Long> sizes = new HashMap<>();
-        sizes.put(digest, size);
-        Stream.concat(files().stream(), shared.stream().filter(Artifact::isDownloaded)).forEach(
-                file -> sizes.put(Values.digest(file.get("digest")), Values.count(file.get("size"))));
-        return sizes.values().stream().mapToLong(bytes -> bytes).sum();
+    /** Return the bytes of the download that are missing. @param here the bytes of a digest that are here */
+    long missing(ToLongFunction<String> here) {
+        return sizes.entrySet().stream().mapToLong(
+                file -> Math.max(0, file.getValue() - here.applyAsLong(file.getKey()))).sum();
     }
 }

@@ -88,10 +88,11 @@ final class DeviceRules {
     /**
      * Test the requirements on an artifact. The operator set of an artifact that meets all others is read.
      *
+     * @param missing the bytes of its download that are not here yet
      * @param context the tokens that a decoder keeps; null for its longest context
      * @param operatorSets the operator sets by their digests, as JSON
      */
-    void test(Artifact artifact, Long context, Function<String, Object> operatorSets, Miss miss) {
+    void test(Artifact artifact, long missing, Long context, Function<String, Object> operatorSets, Miss miss) {
         String loads = "ONNX Runtime " + release + " loads ";
         miss.unless(!artifact.format.equals("openvino-ir"), "runtime", () ->
                 "is " + artifact.format + ", which is not for ONNX Runtime");
@@ -110,17 +111,17 @@ final class DeviceRules {
         double version = artifact.isOrt() ? 0 : artifact.number("ir_version", 0);
         miss.unless(version <= release.irVersion(), "ir-version", () ->
                 "has ONNX IR version " + (long) version + ", " + loads + "up to " + release.irVersion());
-        List<String> missing = new ArrayList<>(artifact.texts("domains"));
-        missing.removeAll(domains);
-        miss.unless(build != null || missing.isEmpty(), "domain", () ->
-                "needs operators of " + String.join(" and ", missing));
+        List<String> unknown = new ArrayList<>(artifact.texts("domains"));
+        unknown.removeAll(domains);
+        miss.unless(build != null || unknown.isEmpty(), "domain", () ->
+                "needs operators of " + String.join(" and ", unknown));
         List<String> usable = usableProviders(artifact);
         miss.unless(usable.stream().anyMatch(this::hasProvider), "provider", () ->
                 "runs on " + String.join(" and ", usable) + ", this build on "
                         + (providers.isEmpty() ? "nothing" : String.join(" and ", providers)));
         testMemory(artifact, context, miss);
-        miss.unless(artifact.download <= freeSpace, "space", () ->
-                "needs " + artifact.download + " bytes of " + freeSpace + " that are free");
+        miss.unless(missing <= freeSpace, "space", () ->
+                "needs " + missing + " bytes of " + freeSpace + " that are free");
         double latency = latency(artifact);
         miss.unless(latency <= maxLatencyRatio, "latency", () -> latency == Double.POSITIVE_INFINITY
                 ? "has no measured latency on such a device"

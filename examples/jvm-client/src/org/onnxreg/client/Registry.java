@@ -209,6 +209,7 @@ public final class Registry {
         String seed = hasRollouts && state.rollout(tag) != null ? seed() : null;
         Resolver resolver = new Resolver(state, question.query, question.device, seed, slot(name).refused,
                 digest -> JsonReader.read(documents.read(digest)));
+        resolver.here = storage::here;
         return resolver.resolve(tag, contact.isOffline, index.isStale && !contact.isOffline);
     }
 

@@ -8,6 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
+import java.util.function.ToLongFunction;
 
 /**
  * From the state of a model to one artifact, as docs/resolve.md specifies.
@@ -27,6 +28,8 @@ final class Resolver {
     private final String seed;
     private final Collection<String> failed;
     private final Function<String, Object> operatorSets;
+    /** The bytes of a digest that are on this device. */
+    ToLongFunction<String> here = digest -> 0;
     private final List<Rejection> rejected = new ArrayList<>();
 
     /** A tag names a version that is not offered any more. */
@@ -162,7 +165,7 @@ final class Resolver {
             miss.unless(held == null || Values.texts(held).contains(artifact.path), "not-held", () ->
                     "is not held here");
             if (device != null) {
-                device.test(artifact, query.context, operatorSets, miss);
+                device.test(artifact, artifact.missing(here), query.context, operatorSets, miss);
             }
             if (miss.code == null && (best == null || query.compare(artifact, best, device) < 0)) {
                 best = artifact;

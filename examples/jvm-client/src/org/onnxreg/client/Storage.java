@@ -68,6 +68,11 @@ final class Storage {
         return DirectoryLock.take(inside(".", "lock"), cancellation);
     }
 
+    /** Return the bytes of a file that are here, or that have arrived. */
+    long here(String digest) {
+        return Math.max(blob(digest).length(), partial(digest).length());
+    }
+
     boolean has(ReleaseFile file) {
         return blob(file.digest).length() == file.size && blob(file.digest).isFile();
     }
