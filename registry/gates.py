@@ -479,8 +479,8 @@ class Promotions(Struct, frozen=True, dict=True):
                 raise NotFoundError(f"nothing is rolled out to {name}:{channel}", hint)
             if new is not None and current is not None:
                 raise ConflictError(
-                    f"{name}:{channel} is being rolled out to {current.to}",
-                    f"`reg rollout finish {name} --channel {channel}` moves the channel, `halt` stops the rollout",
+                    f"{current.to} is being rolled out to {name}:{channel}",
+                    f"`reg rollout advance {name} --channel {channel}` gives it to more, `finish` to all, `halt` to none",
                 )
             if new is not None and new.manifest == holder:
                 raise ConflictError(f"{name}:{channel} is {new.to} already", "there is nothing to do")

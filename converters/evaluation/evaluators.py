@@ -434,9 +434,9 @@ class LabelledRows(TaskEvaluator):
     def check(self, suite: Suite) -> None:
         items, parts, expected = suite.items, self.subject.parts.values(), self.inputs
         if items and set(items[0].feed) != expected:
-            raise InputError(
-                f"the evaluation suite holds {', '.join(sorted(items[0].feed))}, the model takes {', '.join(sorted(expected))}"
-            )
+            arrays, names = ", ".join(sorted(items[0].feed)), ", ".join(sorted(expected))
+            hint = "give each array of the .npz file the name of its input"
+            raise InputError(f"the evaluation suite holds {arrays}, the model takes {names}", hint)
         if not items or items[0].label is not None:
             return
         # the members of a family have classes, and no outputs on a sample
@@ -463,7 +463,7 @@ class LabelledRows(TaskEvaluator):
             raise ConversionError(f"the output {name} is not one vector for each row")
         if label >= len(row):
             message = f"the evaluation suite has the class {label}, the output {name} has {len(row)} classes"
-            raise InputError(message)
+            raise InputError(message, "classes are counted from 0")
         rank = np.count_nonzero(row > row[label]) + np.count_nonzero(row[label + 1 :] == row[label])
         return int(rank), len(row)
 

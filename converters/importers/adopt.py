@@ -46,8 +46,7 @@ def adopt(
     if not isinstance(source, Path):
         return _adopt(survey_files(source, intake, **options), intake)
     if not source.is_dir():
-        hint = "give the directory of the models; `reg add` takes files"
-        raise NotFoundError(f"there is no directory {source.name}", hint)
+        raise NotFoundError(f"there is no directory {source.name}", "give a directory; `reg add` takes files")
     path = source / FILENAME
     if not path.is_file():
         return _adopt(survey_repository(source, intake), intake)

@@ -35,7 +35,8 @@ class PassParams(BaseModel):
         try:
             return cls.model_validate_json(json.dumps(values, default=repr))
         except ValidationError as error:
-            raise invalid(error, label, cls.model_fields) from error
+            keys = cls.model_fields
+            raise invalid(error, label, keys, f"its keys are {', '.join(keys) or 'none'}") from error
 
 
 class Pass(ABC, Generic[In, Out]):

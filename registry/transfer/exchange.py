@@ -530,7 +530,7 @@ class TransferResult(Struct, frozen=True):
         return not self.has_copied and bool(self.versions) and not failed
 
     def warnings(self, destination: str) -> Iterator[str]:
-        """Yield warnings about versions that are yanked at the destination (`here` or `there`), and channels that moved back."""
+        """Yield warnings of yanks at the destination (`here` or `there`), and of channels that moved back."""
         for version, yank in self.yanks.items():
             why = yank.because if yank.version == version else f": {yank.words}"
             yield f"{yank.name}:{version} is yanked {destination}{why}"

@@ -106,7 +106,6 @@ class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
 
     @property
     def because(self) -> str:
-        """The reason after a colon, or nothing."""
         return f": {self.reason}" if self.reason else ""
 
     @property

@@ -537,5 +537,6 @@ def no_version(
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
     """Return the error for an unknown channel. The hint names similar channels, or lists all channels, then `more`."""
-    listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet: `reg tag` makes one"
+    listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet"
+    more = more if channels or "reg tag" in more else f": `reg tag` makes one{more}"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

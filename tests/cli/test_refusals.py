@@ -167,6 +167,7 @@ REFUSED = """
 3 | rollout start acme/pii:9.0.0 --channel stable --percent 5 | 9.0.0
 5 | rollout start acme/pii:0.1.0 --channel stable --percent 5 | 0.1.0
 3 | rollout start acme/pii:0.2.0 --channel prod --percent 5 | reg tag acme/pii:VERSION prod makes it
+3 | rollout start tiny:0.1.0 --channel prod --percent 5 | it has none yet; reg tag tiny:VERSION prod makes it
 3 | rollout halt acme/pii --channel stable | stable
 3 | rollout finish acme/none --channel stable | acme/none
 2 | promote acme/pii:0.1.0 stable | no policy governs acme/pii:stable

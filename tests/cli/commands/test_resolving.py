@@ -393,7 +393,7 @@ def test_a_rollout_from_start_to_finish(reg, here):
     assert moved.ended(5, "reg rollout finish acme/pii --channel stable")
     assert reg("rollout", "status", PII).ended(0, "0.2.0", "platform = 'android'")
     twice = reg("rollout", "start", f"{PII}:0.2.0", *STABLE, "--percent", "9")
-    assert twice.ended(5, "is being rolled out to 0.2.0", "reg rollout finish")
+    assert twice.ended(5, f"0.2.0 is being rolled out to {PII}:stable", "reg rollout advance")
     halted = reg("rollout", "halt", PII, *STABLE, "--reason", "crashes")
     assert halted.ended(0, "acme/pii:stable is 0.1.0, for every device")
     reg("rollout", "start", f"{PII}:0.2.0", *STABLE, "--percent", "20")

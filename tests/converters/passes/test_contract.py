@@ -54,6 +54,13 @@ class Double(Pass[list[int], list[int]]):
         return {"length": len(after)}
 
 
+def test_an_unknown_parameter_is_told_what_there_is():
+    for params, hint in ((Double.Params, "its keys are times"), (PassParams, "its keys are none")):
+        with pytest.raises(InputError, match="there is no such key") as refused:
+            params.read({"colour": 1}, "a parameter")
+        assert refused.value.hint == hint
+
+
 def test_a_step_records_what_was_asked_and_what_was_got():
     """Requirements come first, and postconditions last."""
     after, step = run("d", Double(), [1, 2], "origin")
