@@ -65,13 +65,14 @@ export async function resolve(state, { tag = null, query = {}, device = null, se
   const asked = { ...readQuery(query ?? {}), failed, here }
   const runtime = device === null ? null : readDevice(device, asked.context)
   const rollout = own(state.rollouts ?? {}, tag ?? '')
-  const versions = tag === null ? releases(state) : [usable(state, tag)]
-  if (rollout && (await admits(rollout, seed, device))) versions.unshift(usable(state, rollout.to))
+  const versions = tag === null ? releases(state) : [tag]
+  if (rollout && (await admits(rollout, seed, device))) versions.unshift(rollout.to)
   /** @type {Rejection[]} */
   const rejected = []
   /** @type {Outcome} */
   let answer = { version: null, artifact: null, size: null, rejected }
-  for (const version of versions) {
+  for (const named of versions) {
+    const version = tag === null ? named : usable(state, named)
     const judged = await judge(state, version, asked, runtime, operatorSet)
     const [best] = judged.filter(({ miss }) => !miss).sort((a, b) => rank(a, b, asked, runtime))
     for (const each of judged) {

@@ -67,7 +67,7 @@ final class Resolver {
         Artifact best = null;
         String answer = null;
         for (int i = 0; best == null && i < versions.size(); i++) {
-            answer = versions.get(i);
+            answer = tag == null ? versions.get(i) : usable(versions.get(i));
             best = judge(answer);
         }
         if (tag == null) {
@@ -97,13 +97,13 @@ final class Resolver {
         return newest;
     }
 
-    /** Return the version of a tag; the one of a rollout comes first for a device that takes part. */
+    /** Return a tag; the version of a rollout comes first for a device that takes part. */
     private List<String> versions(String tag) {
         List<String> versions = new ArrayList<>();
-        versions.add(usable(tag));
+        versions.add(tag);
         Rollout rollout = state.rollout(tag);
         if (rollout != null && rollout.admits(seed, deviceDocument)) {
-            versions.add(0, usable(rollout.version));
+            versions.add(0, rollout.version);
         }
         return versions;
     }
