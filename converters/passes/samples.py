@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.passes import models
-from onnxreg.converters.runtime.golden import as_type, read_rows
+from onnxreg.converters.runtime.golden import INFINITE, as_type, magnitude, read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session, with_reason
 from onnxreg.converters.source.source_files import row_files
 from onnxreg.schema.core.canonical import Digest
@@ -212,20 +212,22 @@ def compare(
     for name in (name for name, array in expected[0].items() if array.dtype.kind in "biufc"):
         pairs, output = _pairs(name, expected, got, label), f"{label}: the output {name}"
         if all(np.array_equal(one, other) for one, other in pairs):
-            largest = max(float(abs(one[np.isfinite(one)]).max(initial=0)) for one, _ in pairs)
             count = sum(one[..., 0].size if one.ndim > 1 else 1 for one, _ in pairs if one.size)
-            distances[name] = Distance(0.0, largest, 1.0, count, 1.0, 1.0)
+            distances[name] = Distance(0.0, max(magnitude(one) for one, _ in pairs), 1.0, count, 1.0, 1.0)
             continue
         pairs = [np.array(pair, np.float64) for pair in pairs]
         parent, child = np.concatenate([pair.reshape(2, -1) for pair in pairs], axis=1)
         if np.isnan(parent).any():
             raise ConversionError(f"the graph that {label} was given has NaN in its output {name}")
-        where: Any = slice(None) if (finite := np.isfinite(parent)).all() else finite
-        if np.isnan(child).any() or not np.isfinite(child[where]).all():
+        is_masked = np.abs(parent) >= INFINITE
+        if np.isnan(child).any() or not np.isfinite(child[~is_masked]).all():
             raise ConversionError(f"{label}: NaN or infinity in the output {name}")
-        parent, child = parent[where], child[where]
+        beyond = child[is_masked] * np.sign(parent[is_masked])
+        parent, child = parent[~is_masked], child[~is_masked]
         cosine, gap = float(cosines(parent[None], child[None], 0.0)[0]), parent - child
         difference, largest = (float(abs(values).max(initial=0)) for values in (gap, parent))
+        if (beyond < largest).any():
+            raise ConversionError(f"{output} is {beyond.min():.3g} in size where the parent's is infinite")
         largest = min(largest, 1.0) if expected[0][name].dtype.kind in "biu" else largest
         distances[name] = Distance(difference, largest, cosine, *_by_position(pairs))
         if is_bounded:
@@ -255,10 +257,10 @@ def _by_position(pairs: Sequence[Any]) -> tuple[int, float, float]:
 
     least, same = 1.0, list[Any]()
     for pair in (pair for pair in pairs if pair.size):
-        left, right = pair.reshape(2, -1, pair.shape[-1] if pair.ndim > 2 else pair.size // 2)
-        with np.errstate(invalid="ignore"):  # infinity
-            least = min(least, float(cosines(left, right, 1.0).min()))
-        same.extend(left.argmax(axis=1) == right.argmax(axis=1))
+        pair = pair.reshape(2, -1, pair.shape[-1] if pair.ndim > 2 else pair.size // 2)
+        left, right = np.where(np.abs(pair[0]) < INFINITE, pair, 0)
+        least = min(least, float(cosines(left, right, 1.0).min()))
+        same.extend(pair[0].argmax(axis=1) == pair[1].argmax(axis=1))
     return len(same), least, float(np.mean(same or [True]))
 
 
@@ -294,7 +296,7 @@ def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
     if len(shapes) == 1 and sum(run.shape[1] for run in runs) > 1:
         size = int(np.prod(shapes.pop()))
     values = np.concatenate([run.reshape(2, -1, size) for run in runs], axis=1)
-    values[~np.isfinite(values)] = 0
+    values = np.where(np.abs(values[0]) < INFINITE, values, 0)
     parent, child = values
     mean = parent.mean(axis=0)
     (cosine,) = cosines((parent - mean).reshape(1, -1), (child - mean).reshape(1, -1), 1.0)

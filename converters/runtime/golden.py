@@ -28,6 +28,8 @@ DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "ui
 MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
 INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
 
+INFINITE = 1e30  # larger values count as infinity, as in masks: no tolerance is a share of them
+
 Tensors = Mapping[str, Any]  # arrays by name: the inputs or outputs of a graph
 
 
@@ -84,9 +86,15 @@ def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
     return {"row": row, "padded": {name: array[1:3, :width] for name, array in sample[1].items()}}
 
 
+def magnitude(array: Any) -> float:
+    """Return the largest magnitude below `INFINITE`; 0 if there is none."""
+    sizes = abs(array).astype("float64")
+    return float(sizes[sizes < INFINITE].max(initial=0))
+
+
 def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> Tolerance:
     """Return a tolerance with `rtol = share`. `atol` is `share` of the largest output, and at least `least`."""
-    scale = max([1.0, *(float(abs(array).max(initial=0)) for array in outputs)])
+    scale = max([1.0, *map(magnitude, outputs)])
     return Tolerance(float(f"{max(share * scale, least):.2g}"), share)
 
 

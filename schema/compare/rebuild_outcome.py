@@ -19,8 +19,7 @@ RATE_TOLERANCE = 0.002
 # For distances, such as the largest difference of logits: relative, but at least `RATE_TOLERANCE`.
 DISTANCE_SHARE = 0.1
 DISTANCES = frozenset({"atol", "least"})
-# The keys of measured numbers, or of objects with one for each output. Values of checks and floats of a certificate are
-# measured too.
+# The keys of measured numbers, or of objects with one for each output. Checks and certificates have more.
 _MEASURED = re.compile(r".*\.(atol|least|cosine|max_abs_diff|min_row_cosine)(\.[^.]*|\[\".*)?")
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 

@@ -131,6 +131,29 @@ def test_a_limit_holds_for_integers_and_truth_values(expected, got, is_right):
         samples.compare(*sides, "it", 1e-3)
 
 
+MASK = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("mask", [MASK, -np.inf])
+@pytest.mark.parametrize(
+    ("got", "is_right"),
+    [
+        ([1.0, 2.0, -np.inf], True),
+        ([1.0, 2.0, -65504.0], True),
+        ([1.0, 2.0, np.inf], False),
+        ([1.0, 2.0, 0.0], False),
+        ([1.0, 2.5, MASK], False),
+    ],
+)
+def test_a_mask_hides_no_other_value(mask, got, is_right):
+    sides = [[{"scores": np.array([one], np.float32)}] for one in ([1.0, 2.0, mask], got)]
+    if is_right:
+        assert samples.compare(*sides, "it", 1e-3)["scores"].largest == 2
+        return
+    with pytest.raises(ConversionError):
+        samples.compare(*sides, "it", 1e-3)
+
+
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
 def test_sample_covers_padding_and_the_longest_row(bert, longest):
     tokenizer = load_checkpoint(str(bert), TOKENS).tokenizer
