@@ -424,5 +424,5 @@ def _next_steps(version: Release) -> Iterator[str]:
     elif version.manifest.source and (
         small := [item.path for item in version.manifest.artifacts if item.precision != "float32"]
     ):
-        yield f"next: no suite judged {' and '.join(map(printable, small))}; to judge with your own examples:"
+        yield f"next: no suite judged {', '.join(map(printable, small))}; to judge with your own examples:"
         yield "  reg export ... --eval-suite FILE (docs/certification.md)"
