@@ -46,7 +46,7 @@ from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
 from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
-SCORES, SCORES_VERSION = "scores", 8
+SCORES, SCORES_VERSION = "scores", 9
 """The kind of a cache entry, and its version. Increase the version when a change of code changes scores."""
 DISTANCE_INPUTS = 48
 BASE = "the graph in full precision"  # the name of a parent that is not an output of the export

@@ -386,14 +386,8 @@ class LabelledRows(TaskEvaluator):
     """
 
     tasks: ClassVar[tuple[str, ...]] = (
-        *(
-            "image-classification",
-            "video-classification",
-            "onnx",
-            "image-feature-extraction",
-            "audio-feature-extraction",
-        ),
-        *("depth-estimation", "fill-mask", "zero-shot-image-classification"),
+        *("image-classification", "video-classification", "onnx", "image-feature-extraction", "fill-mask"),
+        *("audio-feature-extraction", "depth-estimation", "zero-shot-image-classification"),
         *("zero-shot-audio-classification", "zero-shot-object-detection", "document-question-answering"),
         "mask-generation",
     )

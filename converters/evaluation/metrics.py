@@ -33,6 +33,7 @@ from onnxreg.converters.evaluation.metric import (
 from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.converters.evaluation.tokens import runs
 from onnxreg.converters.passes.samples import cosines
+from onnxreg.converters.runtime.golden import INFINITE, magnitude
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError, listing
@@ -239,9 +240,13 @@ class OutputCosine(MeanCosine):
     tasks = frozenset(LabelledRows.tasks) | PIXELS | BOXES | {"image-text-to-text"}
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Return the lowest cosine of any output: 0 if shapes differ, 1 if both vectors are zero."""
+        """Return the lowest cosine of any output: 0 if shapes or masks differ, 1 if both vectors are zero."""
         if prediction.shape != reference.shape:
             return [0.0]
+        is_masked, size = np.abs(reference) >= INFINITE, magnitude(reference)
+        if (prediction[is_masked] * np.sign(reference[is_masked]) < size).any():
+            return [0.0]
+        prediction, reference = (np.where(is_masked, 0, side) for side in (prediction, reference))
         both_zero = ~prediction.any(axis=1) & ~reference.any(axis=1)
         near = np.nan_to_num(cosines(prediction, reference), nan=0.0)
         return [np.where(both_zero, 1.0, near).min()]

@@ -26,9 +26,8 @@ MAX_VALUES = 4_500
 """The maximum number of values in all outputs of golden vectors, so that their file is smaller than 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
-INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
-
 INFINITE = 1e30  # larger values count as infinity, as in masks: no tolerance is a share of them
+INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
 
 Tensors = Mapping[str, Any]  # arrays by name: the inputs or outputs of a graph
 

@@ -27,6 +27,7 @@ from onnxreg.converters.passes.conversion import module_of
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.model_builder import GRAPH, step_inputs
 from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.runtime.golden import magnitude
 from onnxreg.converters.runtime.sessions import load_session, silent_transformers
 from onnxreg.converters.source.source_files import GENAI_CONFIG, GENERATION_CONFIG, read_object
 from onnxreg.converters.tasks.checkpoint import (
@@ -467,7 +468,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
         for step in range(answer.tokens.shape[1]):
             logits, expected = decode(before), answer.tokens[:, step]
             gap = logits.max(1) - np.take_along_axis(logits, expected[:, None], 1)[:, 0]
-            is_equal = gap <= TIE * np.abs(logits).max()
+            is_equal = gap <= TIE * magnitude(logits)
             equal.append(is_equal)
             if is_exact and not is_equal.all():
                 raise ConversionError(

@@ -19,6 +19,7 @@ from onnxreg.converters.evaluation.evaluators import (
     Document,
     LabelledBoxes,
     LabelledPixels,
+    LabelledRow,
     LabelledRows,
     Question,
     Texts,
@@ -122,6 +123,24 @@ def test_the_f_score_of_characters_is_the_mean_of_sacrebleu(pairs):
         CHRF().sentence_score(text, [item.target]).score for text, item in zip(written, items, strict=True)
     ]
     assert value("chrf", items, written) == pytest.approx(np.mean(scores) / 100)
+
+
+@pytest.mark.parametrize("mask", [float(np.finfo(np.float32).min), -np.inf])
+@pytest.mark.parametrize(
+    ("outputs", "cosine"),
+    [
+        ([5, -7, -np.inf], 1),
+        ([5, -7, -65504], 1),
+        ([-5, 7, -np.inf], -1),
+        ([5, -7, 0], 0),
+        ([5, -7, np.inf], 0),
+    ],
+)
+def test_a_mask_makes_no_outputs_alike(mask, outputs, cosine):
+    reading = LabelledRows(NO_SUBJECT).reading(LabelledRow({}))
+    parent, child = (reading.predict({"y": np.array([one], np.float32)}) for one in ([5, -7, mask], outputs))
+    assert value("output_cosine", [None], [child], [parent]) == pytest.approx(cosine)
+    assert value("output_cosine", [None], [parent]) == pytest.approx(1)
 
 
 def boxes_of(rows: int) -> Any:
