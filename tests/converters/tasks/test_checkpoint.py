@@ -14,12 +14,21 @@ import pytest
 from support.tasks.checkpoints import load_checkpoint, task_of
 
 from onnxreg.converters.source.source_files import Location, hub_id
+from onnxreg.converters.tasks import generation
 from onnxreg.converters.tasks.checkpoint import load_tokenizer, locate
 from onnxreg.converters.tasks.generation import TextGeneration, genai_settings
 from onnxreg.converters.tasks.task import DECODER, TOKENS, Adapter, LocatedSource, Part
 from onnxreg.converters.tasks.text import PATTERNS
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
+from onnxreg.schema.core.errors import (
+    ConversionError,
+    HostError,
+    InputError,
+    NotFoundError,
+    RegError,
+    RemoteError,
+)
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 
 @pytest.fixture
@@ -354,3 +363,19 @@ def test_settings_are_written_only_for_what_genai_runs(
     model = SimpleNamespace(generation_config=None, config=SimpleNamespace(eos_token_id=end))
     settings = genai_settings(model, Part(None, [feed], [{"logits": np.zeros((1, 3, 9))}]), 64)
     assert (settings is not None) == has_settings
+
+
+def test_tokens_are_not_equal_because_a_mask_is_large(monkeypatch, tmp_path):
+    def decode(_: Any) -> Any:
+        return np.array([[5.0, -7.0, np.finfo(np.float32).min]])
+
+    graphs = SimpleNamespace(
+        encode=lambda _: {}, decoding=lambda _: decode, decoder=lambda _: generation.DECODER
+    )
+    monkeypatch.setattr(generation, "Generator", lambda *_: graphs)
+    draft = Draft("a/b", tmp_path, (DraftArtifact("onnx", "float32", "model.onnx", fields={"checks": []}),))
+    right, wrong = (generation.Answer({}, np.zeros((1, 1)), np.array([[token]])) for token in (0, 1))
+    (artifact,) = generation.prove([right], draft).artifacts
+    assert [check["verdict"] for check in artifact.fields["checks"]] == ["pass"]
+    with pytest.raises(ConversionError):
+        generation.prove([wrong], draft)
