@@ -35,8 +35,8 @@ export function withdrawals(before, rollouts, lines) {
       trying[tag] = event
     }
     const place = found.findIndex((each) => each[0] === how && each[1] === manifest)
-    if (how && manifest && begins) found.push([how, manifest])
-    else if (place >= 0) found.splice(place, 1)
+    if (!begins && place >= 0) found.splice(place, 1)
+    else if (how && manifest && begins && (kind === 'yank' || place < 0)) found.push([how, manifest]) // two yanks are undone by two
   }
   return found
 }

@@ -26,7 +26,8 @@ export function memoryStore() {
 }
 
 /**
- * A store in a browser's IndexedDB, which reads slowly: bytes that were just stored come from memory while they are there.
+ * A store in a browser's IndexedDB, which reads slowly: a piece that was just stored comes from memory while it is there.
+ * Other values do not: another tab may have replaced them.
  * @param {string} name @returns {Store}
  */
 export function browserStore(name) {
@@ -59,7 +60,7 @@ export function browserStore(name) {
     get: async (key) => recent.get(key)?.deref()?.slice() ?? act('readonly', (held) => held.get(key)),
     put: async (key, bytes) => {
       await act('readwrite', (held) => held.put(bytes.slice(), key))
-      recent.set(key, new WeakRef(bytes))
+      if (key.startsWith('piece/')) recent.set(key, new WeakRef(bytes))
     },
     delete: async (key) => {
       recent.delete(key)

@@ -49,6 +49,26 @@ def test_a_browser_store_says_why_it_failed():
     assert run_with("stores.mjs", script) == "the disk is full\n"
 
 
+def test_a_browser_store_reads_what_another_tab_wrote():
+    script = """const held = new Map()
+    const objects = { put: (bytes, key) => held.set(key, bytes), get: (key) => ({ result: held.get(key) }) }
+    const begin = () => {
+      const transaction = { objectStore: () => objects }
+      setTimeout(() => transaction.oncomplete())
+      return transaction
+    }
+    globalThis.indexedDB = { open: () => {
+      const opened = { result: { transaction: begin } }
+      setTimeout(() => opened.onsuccess())
+      return opened
+    } }
+    const [tab, other, first] = [client.browserStore('x'), client.browserStore('x'), Uint8Array.of(1)]
+    await tab.put('slot/acme/pii', first)
+    await other.put('slot/acme/pii', Uint8Array.of(2))
+    console.log((await tab.get('slot/acme/pii'))[0], first.length)"""
+    assert run_with("stores.mjs", script) == "2 1\n"
+
+
 def test_a_size_that_no_memory_has_is_an_error_with_a_family():
     """Memory is taken as bytes arrive: a petabyte that is absent, and one of which three bytes come."""
     script = """const [{ Http }, { memoryStore }] = await Promise.all(['http', 'stores'].map((name) => import(`${process.argv[1]}/${name}.mjs`)))

@@ -49,16 +49,22 @@ final class Withdrawals {
         for (LogLine line : lines) {
             String manifest = line.text("manifest");
             if (BEGINS.containsKey(line.kind)) {
-                now.add(Arrays.asList((String) BEGINS.get(line.kind), manifest));
+                add(now, (String) BEGINS.get(line.kind), manifest);
             } else if (ENDS.containsKey(line.kind) && !manifest.isEmpty()) {
                 now.remove(Arrays.asList((String) ENDS.get(line.kind), manifest));
             }
             if (line.kind.equals("rollout") && !manifest.isEmpty()) {
                 rollouts.put(line.text("tag"), manifest);
             } else if (line.kind.equals("rollout") && rollouts.containsKey(line.text("tag"))) {
-                now.add(Arrays.asList("halted", rollouts.remove(line.text("tag"))));
+                add(now, "halted", rollouts.remove(line.text("tag")));
             }
         }
         return new Withdrawals(now);
+    }
+
+    private static void add(List<List<String>> entries, String how, String manifest) {
+        if (how.equals("yanked") || !entries.contains(Arrays.asList(how, manifest))) {
+            entries.add(Arrays.asList(how, manifest));
+        }
     }
 }
