@@ -34,13 +34,17 @@ class Models(context: Context) {
 fun open(registry: Registry, release: Release): OrtSession =
     OrtEnvironment.getEnvironment().createSession(registry.file(release, release.artifact.path).path)
 
-/** The golden vectors of docs/golden.md: this phone must compute what the exporter computed. */
+/** The golden vectors of docs/golden.md: this phone must compute what the exporter computed. Without them it must load. */
 val goldenVectors = SelfTest { registry, release ->
-    val cases = JSONObject(String(registry.readRole(release, "golden"))).getJSONArray("cases")
+    val isGolden = release.files.any { it.role == "golden" }
+    val cases = if (isGolden) casesOf(registry, release) else JSONArray()
     open(registry, release).use { session ->
         (0 until cases.length()).all { passes(session, cases.getJSONObject(it)) }
     }
 }
+
+private fun casesOf(registry: Registry, release: Release): JSONArray =
+    JSONObject(String(registry.readRole(release, "golden"))).getJSONArray("cases")
 
 private fun passes(session: OrtSession, case: JSONObject): Boolean {
     val values = case.getJSONObject("inputs")
