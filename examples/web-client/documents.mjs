@@ -21,11 +21,7 @@ export function decode(bytes, ...parts) {
   }
 }
 
-/**
- * Canonical JSON (RFC 8785): JavaScript writes numbers and texts as it wants them.
- * @param {any} value
- * @returns {string}
- */
+/** Canonical JSON (RFC 8785): JavaScript writes numbers and texts as it wants them. @param {any} value @returns {string} */
 export function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)

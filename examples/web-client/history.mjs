@@ -96,17 +96,14 @@ async function checkYanks(seen, { name, versions }, lines) {
   for (const { event } of lines) {
     if (event.kind === 'publish') published.add(event.version)
     if (event.kind === 'unyank') undone.add(event.yank)
-    if (event.kind !== 'yank') continue
-    yanks.push({ ...event, id: await digestOf(event) })
+    if (event.kind === 'yank') yanks.push({ ...event, id: await digestOf(event) })
   }
   for (const [version, entry] of Object.entries(/** @type {Json} */ (versions))) {
     if (entry.gone?.how === 'dropped') continue
     const earlier = published.has(version) ? Object.values(seen.versions) : [seen.versions[version] ?? {}]
     const expected = [
       ...earlier.filter((item) => item.manifest === entry.manifest).flatMap((item) => item.yanks ?? []),
-      ...yanks
-        .filter((yank) => yank.manifest === entry.manifest)
-        .map(({ id }) => id),
+      ...yanks.filter((yank) => yank.manifest === entry.manifest).map(({ id }) => id),
     ]
     if (expected.some((yank) => !undone.has(yank) && !entry.yanks?.includes(yank))) {
       throw new IntegrityError(`${name}:${version} was yanked, and its state does not say so`)

@@ -227,11 +227,7 @@ export class Registry {
     return new SelfTestError(release, cause)
   }
 
-  /**
-   * The current release of a model and the previous one, each or null.
-   * @param {string} name
-   * @returns {Promise<Slot>}
-   */
+  /** The current release of a model and the previous one, each or null. @param {string} name @returns {Promise<Slot>} */
   async slot(name) {
     return { current: null, previous: null, failed: [], ...(await this.#load(`slot/${modelName(name)}`)) }
   }
@@ -251,29 +247,17 @@ export class Registry {
     await this.#save(`slot/${name}`, { ...(await this.slot(name)), failed: [] })
   }
 
-  /**
-   * A file of a release, whole and verified.
-   * @param {Release} release
-   * @param {string} path
-   */
+  /** A file of a release, whole and verified. @param {Release} release @param {string} path */
   read(release, path) {
     return this.#blobs.read(fileWith(release, 'path', path))
   }
 
-  /**
-   * The parts of a file in order, each verified: for a file beyond memory.
-   * @param {Release} release
-   * @param {string} path
-   */
+  /** The parts of a file in order, each verified: for a file beyond memory. @param {Release} release @param {string} path */
   parts(release, path) {
     return this.#blobs.parts(fileWith(release, 'path', path))
   }
 
-  /**
-   * The file with this role, such as `tokenizer` or `labels`.
-   * @param {Release} release
-   * @param {string} role
-   */
+  /** The file with this role, such as `tokenizer` or `labels`. @param {Release} release @param {string} role */
   readRole(release, role) {
     return this.#blobs.read(fileWith(release, 'role', role))
   }

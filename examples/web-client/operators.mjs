@@ -112,11 +112,7 @@ function readOperators(line, operators, types) {
   }
 }
 
-/**
- * entries = name [json] {"," name [json]}
- * @param {string} rest
- * @returns {Generator<[string, Restriction | null]>}
- */
+/** entries = name [json] {"," name [json]} @param {string} rest @returns {Generator<[string, Restriction | null]>} */
 function* entries(rest) {
   for (let place = 0; place < rest.length; place++) {
     const found = /^[^{,]*/.exec(rest.slice(place))

@@ -16,11 +16,7 @@ const FILTERS = {
 }
 const FIXED_POINT = 2 ** 22
 
-/**
- * Scale, crop and normalize an image.
- * @param {Image} image
- * @param {Json} preprocessing
- */
+/** Scale, crop and normalize an image. @param {Image} image @param {Json} preprocessing */
 export function numbersOf(image, { size: [height, width], mean, std, layout = 'NCHW', color = 'RGB', resize, resample = 'bilinear' }) {
   const shorter = Math.min(image.width, image.height)
   const [wide, high] = resize ? [image.width, image.height].map((edge) => Math.floor((edge * resize) / shorter)) : [width, height]

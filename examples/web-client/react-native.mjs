@@ -154,10 +154,7 @@ export function rnfsFiles(module, folder) {
       if (await module.exists(path(name))) await module.unlink(path(name))
     },
     path,
-    names: async () => {
-      const entries = (await module.exists(root)) ? await module.readDir(root) : []
-      return entries.map((/** @type {{name: string}} */ { name }) => name)
-    },
+    names: async () => ((await module.exists(root)) ? await module.readDir(root) : []).map((/** @type {{name: string}} */ { name }) => name),
   }
 }
 

@@ -41,11 +41,7 @@ export function withdrawals(before, rollouts, lines) {
   return found
 }
 
-/**
- * How a release was withdrawn; undefined if it is offered.
- * @param {Withdrawn} withdrawn
- * @param {Held | null} release
- */
+/** How a release was withdrawn; undefined if it is offered. @param {Withdrawn} withdrawn @param {Held | null} release */
 function howWithdrawn(withdrawn, release) {
   return withdrawn.find(([, manifest]) => manifest === release?.manifest)?.[0]
 }

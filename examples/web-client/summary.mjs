@@ -21,11 +21,7 @@ export function comparable(summary) {
   return { ...filled(picked(summary, SUMMARY_KEYS)), files: summary.files, artifacts }
 }
 
-/**
- * @param {Json} manifest
- * @param {string} digest of the manifest
- * @param {number} size of the manifest
- */
+/** @param {Json} manifest @param {string} digest of the manifest @param {number} size of the manifest */
 export async function summarize(manifest, digest, size) {
   const { artifacts, files, task, family, license, model_family } = manifest
   const entries = (model_family?.members ?? []).filter((/** @type {Json} */ each) => ['backbone', 'stage'].includes(each.role))

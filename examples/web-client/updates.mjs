@@ -28,8 +28,7 @@ export async function offeredDeltas(blobs, state, version, signal) {
   try {
     const table = own(state.versions, version)?.deltas
     if (!table) return []
-    const bytes = await blobs.document(digest(table), signal)
-    return TABLE(decode(bytes)).deltas
+    return TABLE(decode(await blobs.document(digest(table), signal))).deltas
   } catch (error) {
     if (!(error instanceof RegError)) throw error
     return []

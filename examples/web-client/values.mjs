@@ -108,11 +108,7 @@ export function figure(value, digits = 6) {
   return String(Number(value.toPrecision(digits)))
 }
 
-/**
- * A key's value if the object itself has it: `constructor` is not a key of `{}`.
- * @param {Json} found
- * @param {string} key
- */
+/** A key's value if the object itself has it: `constructor` is not a key of `{}`. @param {Json} found @param {string} key */
 export function own(found, key) {
   return Object.hasOwn(found, key) ? found[key] : undefined
 }
@@ -132,10 +128,9 @@ const NAME = new RegExp(`^${PART}(?:/${PART})?$`)
 export const modelName = written("not a model's name", (value) => NAME.test(value) && value.length <= 200 && !value.includes('..'))
 
 /** Bytes of each unit of size. @type {Record<string, bigint>} */
-const UNITS = { '': 1n, B: 1n }
-for (const [place, letter] of [...'kMGT'].entries()) {
-  UNITS[`${letter}B`] = 1000n ** BigInt(place + 1)
-  UNITS[`${letter.toUpperCase()}iB`] = 1024n ** BigInt(place + 1)
+const UNITS = {
+  ...{ '': 1n, B: 1n, kB: 10n ** 3n, MB: 10n ** 6n, GB: 10n ** 9n, TB: 10n ** 12n },
+  ...{ KiB: 2n ** 10n, MiB: 2n ** 20n, GiB: 2n ** 30n, TiB: 2n ** 40n },
 }
 const SIZE = /^([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]*)$/
 
@@ -147,12 +142,7 @@ export function size(value) {
   return wholeBytes(found[1], found[2] ?? '', found[3])
 }
 
-/**
- * The bytes that `whole.part unit` comes to, exactly.
- * @param {string} whole
- * @param {string} part
- * @param {string} unit
- */
+/** The bytes that `whole.part unit` comes to, exactly. @param {string} whole @param {string} part @param {string} unit */
 export function wholeBytes(whole, part, unit) {
   if (!Object.hasOwn(UNITS, unit)) throw new InputError(`${unit.slice(0, 40)} is not a unit of size`)
   const bytes = BigInt(whole + part) * UNITS[unit]
@@ -188,11 +178,7 @@ export function isPrerelease(release) {
   return identifiers(release)[3] === 0n
 }
 
-/**
- * Below 0, 0, above 0: the order of two versions by SemVer 2.0, section 11.
- * @param {string} a
- * @param {string} b
- */
+/** Below 0, 0, above 0: the order of two versions by SemVer 2.0, section 11. @param {string} a @param {string} b */
 export function precedence(a, b) {
   const [left, right] = [identifiers(a), identifiers(b)]
   for (const [place, one] of left.entries()) {

@@ -44,11 +44,7 @@ export class ExpressionError extends InputError {
   }
 }
 
-/**
- * Read an expression over these fields.
- * @param {string} expression
- * @param {Record<string, string>} [kinds] of the fields
- */
+/** Read an expression over these fields. @param {string} expression @param {Record<string, string>} [kinds] of the fields */
 export function parse(expression, kinds = KINDS) {
   return new Parser(expression, kinds).whole()
 }
@@ -182,10 +178,7 @@ class Parser {
     return known(field, (found) => found.includes(wanted) !== negated)
   }
 
-  /**
-   * relation = ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" text
-   * @param {Field} field
-   */
+  /** relation = ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" text @param {Field} field */
   #relation(field) {
     const sign = this.#next
     this.#place++
@@ -322,12 +315,7 @@ function known(field, test) {
   }
 }
 
-/**
- * Below 0, 0 or above 0. Texts are only ever equal or not.
- * @param {string} kind
- * @param {any} found
- * @param {any} value
- */
+/** Below 0, 0 or above 0. Texts are only ever equal or not. @param {string} kind @param {any} found @param {any} value */
 function order(kind, found, value) {
   return kind === 'version' ? precedence(found, value) : codeUnits(found, value)
 }

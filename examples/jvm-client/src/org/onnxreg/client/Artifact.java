@@ -80,7 +80,6 @@ final class Artifact {
         return value.get(key) == null ? absent : Values.number(value.get(key));
     }
 
-    /** Return the bytes of the weights. */
     long weights() {
         long sum = size;
         for (Map<String, Object> file : files()) {

@@ -4,15 +4,11 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/**
- * The contract of an artifact: the digest of everything that an app relies on (docs/resolve.md, "Contracts").
- */
+/** The contract of an artifact: the digest of everything that an app relies on (docs/resolve.md, "Contracts"). */
 final class Contract {
     private Contract() {}
 
-    /**
-     * Return the contract, by a manifest and the artifact's metadata; null without inputs or without outputs.
-     */
+    /** Return the contract, by a manifest and the artifact's metadata; null without inputs or without outputs. */
     static String of(Map<String, Object> manifest, Map<String, Object> metadata) {
         Map<String, Object> document = new LinkedHashMap<>();
         for (String side : Values.keys("inputs outputs")) {

@@ -6,10 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 
-/**
- * Fetches blobs into the storage: resumed, verified, and visible under their final name only when they are
- * right.
- */
+/** Fetches blobs into the storage: resumed, verified, and visible under their final name only when they are right. */
 final class Downloads {
     private static final int BUFFER = 1 << 18;
     private static final int GENERATIONS = 8;
@@ -74,10 +71,7 @@ final class Downloads {
         throw missing;
     }
 
-    /**
-     * Complete a file that arrives, and give it its final name. Return the number of pieces that were
-     * repaired.
-     */
+    /** Complete a file that arrives, and give it its final name. Return the number of pieces that were repaired. */
     int complete(ReleaseFile file, PartialFile partial, Progress progress) throws IOException {
         Part rest = new Part(partial.skipped(), file.size,
                 (position, buffer, offset, length) -> partial.write(buffer, offset, length));

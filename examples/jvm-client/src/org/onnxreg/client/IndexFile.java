@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 
 /**
  * The index file of a model: line 1 is the state, then come the latest lines of its log (docs/format.md).
@@ -28,7 +29,8 @@ final class IndexFile {
             read.check(name);
             return read;
         });
-        List<LogLine> chain = chain(lines.subList(1, lines.size()));
+        List<LogLine> chain = read(lines.subList(1, lines.size()));
+        checkChain(chain);
         LogLine last = chain.isEmpty() ? null : chain.get(chain.size() - 1);
         if (last == null || last.seq != state.seq() || !last.head.equals(state.head())) {
             throw RegException.integrity("the index file of " + name
@@ -49,28 +51,24 @@ final class IndexFile {
         List<String> segments = state.segments();
         int first = (int) Math.min((seq - 1) / LogLine.SEGMENT_LINES, segments.size());
         for (String segment : segments.subList(first, segments.size())) {
-            all.addAll(chain(split(documents.read(segment))));
+            all.addAll(read(split(documents.read(segment))));
         }
         all.addAll(lines);
         if (all.get(0).seq > seq) {
             throw RegException.integrity("line " + seq + " of the log of " + state.name + " is not there");
         }
-        for (int i = 1; i < all.size(); i++) {
-            all.get(i).checkFollows(all.get(i - 1));
-        }
+        checkChain(all);
         return all;
     }
 
-    private static List<LogLine> chain(List<byte[]> lines) {
-        List<LogLine> chain = new ArrayList<>();
-        for (byte[] bytes : lines) {
-            LogLine line = LogLine.read(bytes);
-            if (!chain.isEmpty()) {
-                line.checkFollows(chain.get(chain.size() - 1));
-            }
-            chain.add(line);
+    private static List<LogLine> read(List<byte[]> lines) {
+        return lines.stream().map(LogLine::read).collect(Collectors.toList());
+    }
+
+    private static void checkChain(List<LogLine> lines) {
+        for (int i = 1; i < lines.size(); i++) {
+            lines.get(i).checkFollows(lines.get(i - 1));
         }
-        return chain;
     }
 
     private static List<byte[]> split(byte[] bytes) {

@@ -3,10 +3,7 @@ package org.onnxreg.client;
 import java.util.List;
 import java.util.Map;
 
-/**
- * Reads index files from the registry. Each must continue the one that was seen before, and is then the one
- * seen.
- */
+/** Reads index files from the registry. Each must continue the one that was seen before, and is then the one seen. */
 final class IndexReader {
     private final Http http;
     private final Storage storage;
@@ -25,9 +22,7 @@ final class IndexReader {
                 : RegException.reading("the state of " + name + " was changed here", () -> SeenIndex.read(bytes));
     }
 
-    /**
-     * Return the index file that was seen last, if it passed the required checks; otherwise throw the error.
-     */
+    /** Return the index file that was seen last, if it passed the required checks; otherwise throw the error. */
     SeenIndex loadAfter(RegException.Remote error, String name) {
         SeenIndex seen = load(name);
         if (!isChecked(seen)) {

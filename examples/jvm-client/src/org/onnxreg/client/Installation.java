@@ -13,9 +13,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/**
- * Brings the files of a release into the storage: made by deltas as far as they help, and fetched otherwise.
- */
+/** Brings the files of a release into the storage: made by deltas as far as they help, and fetched otherwise. */
 final class Installation {
     private static final int BUFFER = 1 << 16;
     private final Downloads downloads;

@@ -12,6 +12,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 
 /** The operators of a minimal build of ONNX Runtime: docs/resolve.md, "Operators of a minimal build". */
 final class MinimalBuild {
@@ -29,8 +30,15 @@ final class MinimalBuild {
     MinimalBuild(String config) {
         for (String raw : config.split("\r\n|\r|\n")) {
             String line = raw.trim();
-            if (!line.isEmpty() && !line.startsWith("#")) {
-                readLine(line);
+            if (line.equals(ALL)) {
+                hasAll = true;
+            } else if (line.startsWith(GLOBAL)) {
+                if (globalTypes != null) {
+                    throw RegException.input("globally allowed types are given twice");
+                }
+                globalTypes = split(line.split(";", -1)[1], ",");
+            } else if (!line.isEmpty() && !line.startsWith("#")) {
+                readOperators(line);
             }
         }
         if (globalTypes != null && !restrictions.isEmpty()) {
@@ -68,19 +76,6 @@ final class MinimalBuild {
         }
         TypeRestriction restriction = restrictions.get(need.domain + ";" + need.name);
         return restriction == null ? "" : restriction.fault(need);
-    }
-
-    private void readLine(String line) {
-        if (line.equals(ALL)) {
-            hasAll = true;
-        } else if (line.startsWith(GLOBAL)) {
-            if (globalTypes != null) {
-                throw RegException.input("globally allowed types are given twice");
-            }
-            globalTypes = split(line.split(";", -1)[1], ",");
-        } else {
-            readOperators(line);
-        }
     }
 
     /** line = domain ";" opset {"," opset} ";" entries */
@@ -139,11 +134,7 @@ final class MinimalBuild {
     }
 
     private static List<String> split(String text, String separator) {
-        List<String> parts = new ArrayList<>();
-        for (String part : text.split(separator, -1)) {
-            parts.add(part.trim());
-        }
-        return parts;
+        return Arrays.stream(text.split(separator, -1)).map(String::trim).collect(Collectors.toList());
     }
 
     private static String key(String domain, long opset, String name) {

@@ -58,17 +58,13 @@ final class PartialFile implements Closeable, DeltaReader.Output {
     List<Integer> wrongPieces() throws IOException {
         List<Integer> wrong = new ArrayList<>();
         for (int number = 0; number < target.pieces.size(); number++) {
-            if (!isPieceRight(number)) {
+            MessageDigest piece = Sha256.start();
+            hash(piece, start(number), end(number));
+            if (!Sha256.written(piece.digest()).equals(target.pieces.get(number))) {
                 wrong.add(number);
             }
         }
         return wrong;
-    }
-
-    private boolean isPieceRight(int number) throws IOException {
-        MessageDigest piece = Sha256.start();
-        hash(piece, start(number), end(number));
-        return Sha256.written(piece.digest()).equals(target.pieces.get(number));
     }
 
     long start(int piece) {

@@ -8,10 +8,7 @@ import java.security.Signature;
 import java.util.Base64;
 import java.security.spec.X509EncodedKeySpec;
 
-/**
- * A public key, written {@code ecdsa-p256:BASE64} or {@code ed25519:BASE64} as {@code reg key show} prints
- * it.
- */
+/** A public key, written {@code ecdsa-p256:BASE64} or {@code ed25519:BASE64} as {@code reg key show} prints it. */
 final class PublicKey {
     private static final String ED25519 = "ed25519";
     private static final String ECDSA = "ecdsa-p256";
@@ -48,9 +45,7 @@ final class PublicKey {
         throw RegException.input("not a public key of a known kind: " + Values.brief(text));
     }
 
-    /**
-     * Return true if a signature over some bytes is valid. An input error if this platform has no Ed25519.
-     */
+    /** Return true if a signature over some bytes is valid. An input error if this platform has no Ed25519. */
     boolean verifies(byte[] signature, byte[] bytes) {
         try {
             boolean isEcdsa = kind.equals(ECDSA);

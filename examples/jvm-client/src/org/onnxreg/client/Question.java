@@ -68,10 +68,7 @@ public final class Question {
         return with("where", expression);
     }
 
-    /**
-     * Accept only artifacts with one of these contracts: the tensors, labels and tokenizer that the app
-     * knows.
-     */
+    /** Accept only artifacts with one of these contracts: the tensors, labels and tokenizer that the app knows. */
     public Question contract(String... digests) {
         return with("contract", Arrays.<Object>asList((Object[]) digests));
     }

@@ -45,9 +45,7 @@ public final class Registry {
         indexes = new IndexReader(http, storage, trust);
     }
 
-    /**
-     * Answer which artifact this device gets, and why it does not get the others. Download documents only.
-     */
+    /** Answer which artifact this device gets, and why it does not get the others. Download documents only. */
     public Answer resolve(String name, Question question) {
         Cancellation cancellation = new Cancellation();
         return answer(look(name, cancellation), name, question, question.tag, question.hasRollouts, cancellation);
@@ -120,9 +118,7 @@ public final class Registry {
         }
     }
 
-    /**
-     * Let releases that were rolled back or refused be taken again, for example after an update of the app.
-     */
+    /** Let releases that were rolled back or refused be taken again, for example after an update of the app. */
     public void clearRefusals(String name) {
         try (DirectoryLock lock = storage.lock(new Cancellation())) {
             storage.saveSlot(name, slot(name).withoutRefusals());
@@ -139,9 +135,7 @@ public final class Registry {
         return verified(release.file(path));
     }
 
-    /**
-     * Return the first file with a role, such as {@code tokenizer} or {@code labels}, verified in this call.
-     */
+    /** Return the first file with a role, such as {@code tokenizer} or {@code labels}, verified in this call. */
     public File fileOfRole(Release release, String role) {
         return verified(release.fileOfRole(role));
     }

@@ -1,6 +1,7 @@
 package org.onnxreg.client;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
@@ -9,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import java.util.function.ToLongFunction;
+import java.util.stream.Collectors;
 
 /**
  * From the state of a model to one artifact, as docs/resolve.md specifies.
@@ -90,22 +92,15 @@ final class Resolver {
         Comparator<Version> oldestFirst = Comparator.<Version>naturalOrder().thenComparingLong(
                 version -> Values.count(state.version(version.text).get("seq")));
         releases.sort(oldestFirst.reversed());
-        List<String> newest = new ArrayList<>();
-        for (Version version : releases.subList(0, Math.min(MAX_RELEASES, releases.size()))) {
-            newest.add(version.text);
-        }
-        return newest;
+        return releases.stream().limit(MAX_RELEASES).map(version -> version.text)
+                .collect(Collectors.toList());
     }
 
     /** Return a tag; the version of a rollout comes first for a device that takes part. */
     private List<String> versions(String tag) {
-        List<String> versions = new ArrayList<>();
-        versions.add(tag);
         Rollout rollout = state.rollout(tag);
-        if (rollout != null && rollout.admits(seed, deviceDocument)) {
-            versions.add(0, rollout.version);
-        }
-        return versions;
+        boolean isIn = rollout != null && rollout.admits(seed, deviceDocument);
+        return isIn ? Arrays.asList(rollout.version, tag) : Collections.singletonList(tag);
     }
 
     /** Return the version of a tag, whose files are there. */

@@ -11,10 +11,7 @@ public final class Settings {
     long[] delays = {200, 1000, 3000};
     Trust trust = new Trust();
 
-    /**
-     * Send the token of a server with {@code --token-file}: over https or to this machine, and to no other
-     * origin.
-     */
+    /** Send the token of a server with {@code --token-file}: over https or to this machine, and to no other origin. */
     public Settings token(String value) {
         if (!TOKEN.matcher(value).matches()) {
             throw RegException.input("the token has characters that no token has");

@@ -8,10 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 
-/**
- * Checks that lines and releases are signed by a trusted key: docs/format.md, "The log" and "Signed
- * versions".
- */
+/** Checks that lines and releases are signed by a trusted key: docs/format.md, "The log" and "Signed versions". */
 final class Signatures {
     private static final String LINE = "application/vnd.onnxreg.line.v1+json";
     private static final String ENVELOPE = "application/vnd.dsse.envelope.v1+json";

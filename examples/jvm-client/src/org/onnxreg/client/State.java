@@ -81,10 +81,7 @@ final class State {
         return row == null ? null : Values.mapping(row);
     }
 
-    /**
-     * Return why the files of a version are not offered: yanked, expired, purged or dropped; null if they
-     * are.
-     */
+    /** Return why the files of a version are not offered: yanked, expired, purged or dropped; null if they are. */
     String withdrawal(String version) {
         Map<String, Object> entry = version(version);
         if (entry.get("gone") != null) {

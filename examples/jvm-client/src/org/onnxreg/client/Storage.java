@@ -77,7 +77,6 @@ final class Storage {
         return blob(file.digest).length() == file.size && blob(file.digest).isFile();
     }
 
-    /** Return the names of the models that have a slot. */
     private List<String> models() {
         return list("slots", false).stream().map(file -> file.getName().replace('~', '/'))
                 .collect(Collectors.toList());
@@ -136,7 +135,6 @@ final class Storage {
         }
     }
 
-    /** Return the digest of a file. */
     String digest(File file) {
         MessageDigest digest = Sha256.start();
         byte[] buffer = new byte[BUFFER];
@@ -171,7 +169,6 @@ final class Storage {
         }
     }
 
-    /** Return the slot of a model. */
     Slot readSlot(String name) {
         byte[] bytes = load(slot(name));
         return bytes == null ? Slot.empty()

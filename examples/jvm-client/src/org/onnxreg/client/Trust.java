@@ -13,10 +13,7 @@ public final class Trust {
     private boolean hasReleases;
     private long firstLine = Long.MAX_VALUE;
 
-    /**
-     * Trust a key, written as {@code reg key show} prints it. Ed25519 needs Java 15, or a platform that has
-     * it.
-     */
+    /** Trust a key, written as {@code reg key show} prints it. Ed25519 needs Java 15, or a platform that has it. */
     public Trust key(String text) {
         PublicKey key = PublicKey.parse(text);
         keys.put(key.id, key);
