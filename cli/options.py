@@ -91,7 +91,9 @@ class Session:
         return KnownHeads(stale=self._tell_stale, warn=self.warn)
 
     def _tell_stale(self, notice: "StaleNotice") -> None:
-        events = f"the last {counted(notice.lines, 'event')} of {notice.name}"
+        events = (
+            f"the last {counted(notice.lines, 'event') if notice.lines > 1 else 'event'} of {notice.name}"
+        )
         stale = f"stale: {notice.url} lacks {events}, seen elsewhere"
         self._tell_once(notice.name, stale, notice.seconds)
 

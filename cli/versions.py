@@ -381,7 +381,7 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
             size(trial["bytes"]) if "bytes" in trial else None,
             [f"{one.value:.2f} x{', too noisy' * one.is_noisy}" for one in timed.get(trial["candidate"], ())],
             [_loss(item["metric"], item["loss"], item.get("interval")) for item in trial.get("metrics", ())],
-            trial["state"],
+            "timed, not judged" if trial["state"] == "untried" else trial["state"],
         )
         for trial in trials
         if trial["state"] != "untried" or "bytes" in trial

@@ -114,7 +114,8 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
     claims = {"actor": actor_of_event(actor), "reason": reason}
     for key, text in claims.items():
         if any("\ud800" <= letter < "\ue000" for letter in text or ""):
-            raise InputError(f"the {key} is not UTF-8: {text!r:.80}")
+            hint = f"write it in UTF-8: {'REG_ACTOR' if key == 'actor' else '--reason'}"
+            raise InputError(f"the {key} is not UTF-8: {text!r:.80}", hint)
     time = datetime.now(UTC).strftime(TIME_FORMAT)
     return {"name": name, "time": time, "nonce": os.urandom(16).hex(), **claims}
 

@@ -138,6 +138,8 @@ def command(
 
         result, lines = apart.run(work, SILENT)
         session.show(identity | result, lines)
+    if not (self_test or session.as_json):  # the self-test's last line has the path
+        session.warn(f"answered by {answer.located.ref}: {', '.join(one.artifact.path for one in answers)}")
     if result.get("passed") is False:
         raise GateError(
             f"{answer.located.ref} {artifact.path} gives other values here than where it was made",

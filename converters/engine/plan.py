@@ -423,7 +423,15 @@ def read_parts(
 
             def planned(suite: str) -> "EvaluationPlan":
                 on_suite = request.model_copy(update={"suite": suite})
-                plan = plan_evaluation(on_suite, task.id, directory, paths)
+                try:
+                    plan = plan_evaluation(on_suite, task.id, directory, paths)
+                except InputError as error:
+                    if recipe.profile != OWN_RECIPE:
+                        profile, noun = recipe.profile, task.head.description or task.id
+                        error.message += f"; the profile {profile} judges {noun}"
+                        way = f"for another model: --task TASK --quantize in place of --profile {profile}"
+                        error.hint = "; ".join(filter(None, (error.hint, way)))
+                    raise
                 if not plan.suite.items:
                     message = f"the suite {suite} has no items: nothing can be judged on it"
                     raise InputError(message, "docs/certification.md shows the items of each task")

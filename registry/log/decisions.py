@@ -93,7 +93,7 @@ class Decisions(Struct, frozen=True):
         """
         log, target = self._locate(ref)
         line, moves = next(log.lines(target.entry.seq - 1)), log.events(events.Tag)
-        why = "is known to other registries" if line.via or has_left(target) else ""
+        why = "is known to other registries or archives" if line.via or has_left(target) else ""
         if any(move.evidence and move.manifest == target.entry.manifest for _, move in moves):
             why = "was promoted, and later versions are compared with it"
         if why:

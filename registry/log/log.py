@@ -556,7 +556,8 @@ class Log:
         """Raise ConflictError if a version is yanked, because no channel may move to it."""
         if version in self.versions and self.versions[version].yanked:
             ref, where = f"{self.name}:{version}", f" in {self.url}" if self.url else ""
-            hint = f"name another version, or take the yank back there: reg yank {ref} --undo"
+            option = f" --remote {self.url}" if self.url else ""
+            hint = f"name another version, or take the yank back there: reg yank {ref} --undo{option}"
             raise ConflictError(f"{ref} is yanked{where}: a channel would resolve to nothing", hint)
 
     def check_summary(self, target: LocatedVersion) -> None:

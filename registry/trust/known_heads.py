@@ -392,8 +392,9 @@ def trust_if_any() -> Trust | None:
 
 def _trust_path() -> Path | None:
     """Return the path of the user's trust file; None without one. Raise InputError if REG_TRUST names a missing file."""
-    path, hint = trust_file(), "`reg trust add` makes it; or unset REG_TRUST"
+    path = trust_file()
     if system.variable("REG_TRUST") and not path.is_file():  # without it, everything would pass
+        hint = "name a file that `reg trust add` made, or an empty one, which demands nothing; or unset it"
         raise InputError(f"REG_TRUST names {path}, which is not a file", hint)
     return path if path.is_file() and path.stat().st_size else None  # an empty one demands nothing
 

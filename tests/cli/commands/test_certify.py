@@ -5,6 +5,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from support.registries import owner
 from support.registries.timed import check, record
 from support.sampling import sampled
 
+from onnxreg.cli.versions import searched
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
@@ -208,6 +210,21 @@ def test_a_search_counts_its_candidates_and_lists_those_that_none_beats(reg: Any
         for item in document["candidates"]
     }
     assert ratios.keys() == set(names) and all(map(all, ratios.values()))
+
+
+def test_a_candidate_that_was_made_and_timed_is_not_called_untried() -> None:
+    candidates = [
+        {"candidate": "int8", "state": "certified", "bytes": 2000},
+        {"candidate": "fp16", "state": "untried", "bytes": 4000},
+        {"candidate": "int4", "state": "untried"},
+    ]
+    search = {"candidates": candidates, "tried": 1, "winner": "int8"}
+    recipe = SimpleNamespace(parameters={"search": search})
+    version: Any = SimpleNamespace(manifest=SimpleNamespace(recipe=recipe, artifacts=()))
+    first, _, *rows = searched(version, ())
+    assert first.startswith("tried 1 of 3 candidates")
+    assert [line.split()[0] for line in rows] == ["int8", "fp16"]
+    assert rows[1].endswith("timed, not judged")
 
 
 def pareto_front(done: Any) -> list[str]:

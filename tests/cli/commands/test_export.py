@@ -346,6 +346,8 @@ TOO_NEW = "there is no opset {} to export to\nhint: PyTorch's exporters support 
         ("--task embed", 2, "did you mean embedding? one of: feature-extraction, pooling,"),
         ("--task question-answering", 2, "config.json says BertModel"),
         ("--profile android", 2, "--task feature-extraction in place of your --profile"),
+        ("--profile android --eval-suite choose.jsonl", 2, "the profile android judges a token classifier"),
+        ("--profile android --eval-suite choose.jsonl", 2, "TASK --quantize in place of --profile android"),
         ("--task sentiment", 2, "not a text classifier"),
         ("--task pooling --eval-suite choose.jsonl", 2, "add --quantize or --certify"),
         ("--task pooling --quantize --eval-suite suite.csv", 2, "{text, text_pair, score}"),

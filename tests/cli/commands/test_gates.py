@@ -1,6 +1,7 @@
 """`policy`, `promote`, `attest`, and what other verbs say of governed channels."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -107,6 +108,12 @@ def test_a_bypassed_gate_is_8(verb, reg, registry):
     assert done.ended(8, "without a promotion") and done.out == ""
 
 
+def test_a_device_is_no_trust_file_and_the_hint_names_what_demands_nothing(reg, registry, trust, monkeypatch):
+    assert reg("show", V1).status == 0, "an empty file demands nothing"
+    monkeypatch.setenv("REG_TRUST", os.devnull)
+    assert reg("show", V1).ended(2, "which is not a file", "an empty one, which demands nothing")
+
+
 @pytest.mark.parametrize("words", [("ls", NAME), ("resolve", f"{NAME}:9.9.9"), ("show", f"{NAME}:9.9.9")])
 def test_a_stale_place_is_told_of_once_and_with_json_in_json(words, reg, registry, tmp_path, capfdbinary):
     copy = tmp_path / "copy"
@@ -121,7 +128,7 @@ def test_a_stale_place_is_told_of_once_and_with_json_in_json(words, reg, registr
     done = reg(*words, "--remote", copy, "--json")
     told = [json.loads(line) for line in done.err.splitlines()]
     assert [next(iter(line)) for line in told] == ["warning", "error"][: 2 if "9.9.9" in words[1] else 1]
-    assert told[0]["warning"].startswith(f"stale: {copy} lacks the last 1 event")
+    assert told[0]["warning"].startswith(f"stale: {copy} lacks the last event of {NAME}, seen")
     assert "warning" not in reg("--quiet", *words, "--remote", copy, "--json").err
 
 

@@ -527,7 +527,7 @@ def test_the_actor_is_shown_and_logged(reg, here, monkeypatch, variable, value, 
 
 
 def test_what_is_not_utf_8_enters_no_log(reg, here, monkeypatch):
-    assert reg("purge", "tiny:0.1.0", "--reason", "caf\udce9").ended(2)
+    assert reg("purge", "tiny:0.1.0", "--reason", "caf\udce9").ended(2, "hint: write it in UTF-8: --reason")
     monkeypatch.setenv("REG_ACTOR", "ren\udce9")
-    assert reg("tag", f"{NAME}:0.1.0", "beta").ended(2)
+    assert reg("tag", f"{NAME}:0.1.0", "beta").ended(2, "hint: write it in UTF-8: REG_ACTOR")
     assert [len(here.log(name)) for name in ("tiny", NAME)] == [1, 3]

@@ -99,6 +99,9 @@ def test_spans_of_a_text(reg, tags):
     assert shown[1].split() == ["NAME", "0", "11", "Anna", "Keller"]
     for text in ("", "met on"):
         assert reg(*words, text).out == "no labelled spans\n"
+    assert reg(*words, "met on").err == "answered by acme/tags:1.0.0: model.onnx\n"
+    for quiet in (reg(*words, "met on", "--json"), reg("--quiet", *words, "met on")):
+        assert quiet.err == ""
 
 
 def test_outputs_for_tensors(reg, tags):

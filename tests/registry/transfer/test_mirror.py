@@ -546,8 +546,9 @@ def test_no_channel_moves_to_a_yanked_version(three, other):
         lambda: three.push("acme/pii:0.1.1", other.place, channels=["stable"]),
         lambda: other.pull("acme/pii:0.1.1", three.place, channels=["stable"]),
     ):
-        with pytest.raises(ConflictError, match=f"is yanked in {re.escape(other.store.url)}: "):
+        with pytest.raises(ConflictError, match=f"is yanked in {re.escape(other.store.url)}: ") as caught:
             act()  # it says where: here it may not be yanked
+        assert caught.value.hint.endswith(f"reg yank acme/pii:0.1.2 --undo --remote {other.store.url}")
     copies: list[Callable[[], Any]] = [
         lambda: push_many(three, other, "acme/pii", every=True, channels=["stable"])[0],
         lambda: mirror(three.store, other.store, channels=True),
