@@ -220,8 +220,6 @@ def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
                     error.hint = misplaced(context, error=error) or error.hint
             if is_elsewhere and arguments["remote"] and MOVES.search(error.hint):
                 error.hint += " (with the same --remote)"
-            if verb.__name__ == "push" and error.hint.startswith("promote instead: "):  # there, not here
-                error.hint += " --remote REMOTE"
             raise
 
     pieces = (query_options if item.name == "query" else [item] for item in parameters)

@@ -277,10 +277,13 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tupl
             yield fault("gate", error)
 
 
-def check_free(reader: RegistryReader, name: str, channel: str) -> None:
-    """Raise GateError if a channel is governed, since only a promotion moves a governed channel."""
+def check_free(reader: RegistryReader, name: str, channel: str, option: str = "") -> None:
+    """Raise GateError if a channel is governed, since only a promotion moves a governed channel.
+
+    `option` ends the command in the hint, such as ` --remote s3://models`.
+    """
     if read_policies(reader).policy.covering(name, channel):
-        hint = f"promote instead: reg promote {name}:VERSION {channel}"
+        hint = f"promote instead: reg promote {name}:VERSION {channel}{option}"
         raise GateError(f"a policy governs {name}:{channel} in {reader.url}", hint)
 
 

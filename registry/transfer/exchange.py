@@ -569,7 +569,7 @@ def exchange(
         from onnxreg.registry.gates import check_free
 
         for channel in merged.moves:
-            check_free(destination, name, channel.tag)
+            check_free(destination, name, channel.tag, f" --remote {destination.url}")
     is_small = sum(file.size or 0 for file in merged.blobs.values()) <= SMALL_TRANSFER_BYTES
     is_local = isinstance(destination, DirectoryRegistry)
     moving: dict[Digest, Reference] = {}

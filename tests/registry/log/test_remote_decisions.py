@@ -134,7 +134,8 @@ def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(home
     assert f"`reg rollout start` begins one{same}\n" in capfd.readouterr().err
     owner.promote(home, f"{NAME}:1.1.0", "stable")
     assert reg("push", NAME, url, "--tag", "stable") == 8
-    assert f"promote instead: reg promote {NAME}:VERSION stable --remote REMOTE\n" in capfd.readouterr().err
+    hint = f"promote instead: reg promote {NAME}:VERSION stable --remote {open_url(url).url}\n"
+    assert hint in capfd.readouterr().err
     owner.set_policy(home, read_policy(b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n', "policy"))
     assert reg("push", f"{NAME}:stable", "oci://localhost:9/acme/pii") == 8
     assert "--remote" not in capfd.readouterr().err, "what is wrong is wrong here"
