@@ -1,6 +1,7 @@
-"""Compare the measured values (figures) of two versions: each quality and each loss of each artifact.
+"""Compare the figures of two versions. A figure is a measured quality or loss of an artifact, such as its recall.
 
-The 95 % interval of a change follows from the published figures, as if the versions were measured on independent texts.
+The 95 % interval of a change is computed from the published figures. The two versions are taken to be measured on
+independent texts.
 """
 
 from collections import Counter
@@ -41,7 +42,7 @@ def difference(old: float, old_interval: Interval, new: float, new_interval: Int
 
 
 def own_interval(check: Check) -> Interval | None:
-    """Return the 95 % interval of a check's value: the published one or, for a share of samples, Wilson's."""
+    """Return the 95 % interval of a check's value. If none was published, compute Wilson's for a share of samples."""
     if check.interval is not None or check.value is None or not check.samples:
         return check.interval
     is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1
@@ -49,7 +50,7 @@ def own_interval(check: Check) -> Interval | None:
 
 
 class FigureRow(Record, frozen=True, kw_only=True):
-    """A row of the table of figures on the screen: one figure of one artifact in the old and in the new version.
+    """A row of the table of figures: one figure of one artifact, in the old and in the new version.
 
     `change` is absent if the figures cannot be compared. `interval` is the 95 % interval of `change`. `basis` says
     whether it was computed from published intervals or from numbers of samples. If the interval includes 0, `verdict`
@@ -89,7 +90,7 @@ def direction_of(check: Check) -> Direction | None:
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """Make a row for each quality and each loss, and for other checks with a severe change or a new verdict."""
+    """Make a row for each quality and loss. Other checks get a row if they have a severe change or a new verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes
@@ -124,7 +125,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if two checks have the same suite, or if neither needs a suite. Checks of parity, for example, need none."""
+    """True if two checks have the same suite, or if neither needs a suite, as for checks of parity."""
     suites = [
         check.dataset or (side.suite if check.name.startswith((RECALL, LOSS)) else None)
         for side, check in zip(sides, checks, strict=True)

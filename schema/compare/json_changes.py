@@ -31,10 +31,10 @@ Lists = Mapping[str, NamedList | None]
 class Spot(NamedTuple):
     """A position in two JSON values.
 
-    `path` is a text such as `labels[O]`, in which `O` is the name of a list item. `pattern` is the path without such
-    names: `labels[]`. `names` has the names: `("O",)`. `pointers` are JSON pointers (RFC 6901) into the old and the new
-    value. `within` is the innermost list item around the position, as a pair (old, new). If no list is around the
-    position, `within` is the pair of the two whole values.
+    `path` is a text such as `labels[O]`, in which `O` is the name of a list item. `pattern` is the path without these
+    names, such as `labels[]`. `names` has the names from the path, such as `("O",)`. `pointers` are JSON pointers (RFC
+    6901) into the old and the new value. `within` is the innermost list item that contains the position, as a pair
+    (old, new). If no list contains the position, `within` is the pair of the two documents.
     """
 
     within: tuple[Any, Any]
@@ -50,8 +50,8 @@ class Spot(NamedTuple):
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
-        """Return the position of an item of the list at this position. The item has the index `i` in the old list and
-        the index `j` in the new list.
+        """Return the position of an item in the list at this position. `i` is the item's index in the old list, and `j`
+        is its index in the new list.
         """
         quoted = json.dumps(name) if _QUOTED.search(name) else name
         return self._replace(
@@ -89,7 +89,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Yield all differences of two JSON values. `at` is the position of the two values; None means that they are whole
+    """Yield all differences of two JSON values. `at` is the position of the two values; by default, they are whole
     documents. An absent list or object counts as empty.
     """
     if old == new and same(old, new):

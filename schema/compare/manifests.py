@@ -21,9 +21,9 @@ Part = TypeVar("Part", bound=Document)
 class Change(Record, frozen=True, kw_only=True):
     """One difference between two manifests.
 
-    `kind` is `<noun>-<verb>`, such as `label-removed` or `input-renamed`; the noun is `field` for a field without a
-    rule. `path` names the items of lists: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`.
-    `artifact` is the name in the first brackets. `note` is the consequence for an app.
+    `kind` is `<noun>-<verb>`, such as `label-removed` or `input-renamed`. If no rule covers the field, the noun is
+    `field`. `path` names the items of lists: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`.
+    `artifact` is the name in the first brackets. `note` says what the change means for an app.
     """
 
     kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
@@ -66,8 +66,8 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ({}, {})
 ) -> list[LocatedChange]:
-    """Return the changes of two manifests, worst first. With `states` (old, new), the states after later evaluations
-    are compared, and speeds too.
+    """Return the changes of two manifests, worst first. `states` has the states and speeds of the old and of the new
+    version's artifacts after later evaluations. They replace the states in the manifests.
     """
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
@@ -108,7 +108,7 @@ def paired(
 ) -> dict[str, tuple[Part | None, Part | None]]:
     """Pair the items of two lists by name. A pair is (old, new), with None for an item that one list lacks.
 
-    The names in the new list come first, in the order of the list. Last come the names that are only in the old list.
+    The names in the new list come first, in the order of that list. The names that only the old list has come last.
     """
     documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
     pairs, removed, added = match(documents, new_documents, named.namers)

@@ -1,4 +1,4 @@
-"""The difference of two versions as one screen: tables of artifacts and figures, facts, and counts of further changes.
+"""The difference of two versions on one screen: a table of artifacts, a table of figures, and a list of facts.
 
 Every change occurs once: in a row, in a fact, or in a count (`folded`) of changes with the same cause.
 """
@@ -65,7 +65,7 @@ class ArtifactSide(Record, frozen=True):
 
 
 class ArtifactRow(Record, frozen=True):
-    """A row of the table of artifacts on the screen: one artifact in the old and in the new version.
+    """A row of the table of artifacts: one artifact, in the old and in the new version.
 
     `graph` and `weights` say if the graphs and the weights are the same.
     """
@@ -81,7 +81,7 @@ class ArtifactRow(Record, frozen=True):
 
 
 class FactRow(Record, frozen=True):
-    """A row of the list of facts on the screen: changes of one kind, in one line of text.
+    """A row of the list of facts: all changes of one kind, in one line of text.
 
     `section` is the topic, such as `contract` or `licence`.
     """
@@ -94,7 +94,7 @@ class FactRow(Record, frozen=True):
 
 
 class FoldedChanges(Record, frozen=True):
-    """Changes that the screen only counts. They follow from `cause`. If `cause` is "", they do not affect an app."""
+    """Changes that the screen only counts. All have the same `cause`. If it is "", they do not affect an app."""
 
     cause: str
     kinds: dict[str, Count]
@@ -102,7 +102,7 @@ class FoldedChanges(Record, frozen=True):
 
 
 class DiffOverview(Record, frozen=True):
-    """The comparison of two versions as one screen. `verdict` has sentences. Figures and facts begin with the worst."""
+    """The comparison of two versions on one screen. `verdict` has sentences. The worst figures and facts come first."""
 
     verdict: tuple[str, ...]
     artifacts: tuple[ArtifactRow, ...]
@@ -119,10 +119,10 @@ class DiffOverview(Record, frozen=True):
 def overview(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ({}, {})
 ) -> tuple[ManifestDiff, DiffOverview]:
-    """Compare two manifests. Return the diff, and the screen.
+    """Compare two manifests. Return all changes, and the comparison on one screen.
 
-    `states` is a pair, for the old and for the new version. Each has the states of the version's artifacts after later
-    evaluations, and their speeds.
+    `states` is a pair: the states and speeds of the old version's artifacts, and those of the new version's. The states
+    include later evaluations.
     """
     changes = located_changes(old, new, states)
     diff = diff_of(changes)
@@ -225,7 +225,6 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
 
 
 def artifact_side(artifact: Artifact, states: ArtifactStates) -> ArtifactSide:
-    """Return an artifact with its state from `states` or, if `states` lacks it, from the manifest."""
     effective = states.get(artifact.path, ArtifactState(artifact.path, artifact.certification.state))
     return ArtifactSide(
         path=artifact.path,
@@ -299,7 +298,7 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
 def _facts(
     changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
 ) -> list[FactRow]:
-    """Sum up the changes with the same section, severity and kind in one fact. The worst facts come first.
+    """Make one fact from all changes that have the same section, severity and kind. The worst facts come first.
 
     Example: `opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`.
     """

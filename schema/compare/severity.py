@@ -1,4 +1,4 @@
-"""The table of rules: a field of the manifest -> the kind, severity and section of its changes."""
+"""Rules for the changes of a manifest's fields. A rule gives each change a kind, a severity and a section."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ CAUSES = {
 
 
 def _named(*keys: str) -> NamedList:
-    """Make a `NamedList` with one function for each template: `{role}:{path}` names an item by its role and path."""
+    """Make a `NamedList` from templates. The template `{role}:{path}` names an item by its role and its path."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
@@ -73,10 +73,11 @@ LISTS: Lists = {
 
 
 class Rule(Struct, frozen=True):
-    """The kind, severity and message of a field's changes.
+    """A rule for one field of a manifest: the kind, severity and message of the field's changes.
 
     `added`, `removed`, `changed` and `reordered` are severities. The kind is `<noun>-<verb>`, such as `label-removed`.
-    The message ends with the text of `note` or, if it is empty and the change is severe, with `why`.
+    The message ends with the text from `note`. If this text is empty and the change is severe, the message ends with
+    `why`.
     """
 
     noun: str
@@ -102,7 +103,7 @@ class Rule(Struct, frozen=True):
 
 
 def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Share, Share]:
-    """Return two words, for graphs and weights: `same`, `new` or `not known`, by the semantic digests."""
+    """Compare semantic digests. Return `same`, `new` or `not known`, once for the graphs and once for the weights."""
     if old is None or new is None:
         return "not known", "not known"
     graph, weights = (same(old.get(half), new.get(half)) for half in ("graph", "weights"))
@@ -110,12 +111,12 @@ def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tupl
 
 
 def _cause(delta: JsonChange) -> str:
-    """Return why an artifact's bytes changed, such as `new weights`; "" if it is not known."""
+    """Return the reason why an artifact's bytes changed, such as `new weights`. Return "" if the reason is unknown."""
     return CAUSES.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
 
 
 def _growth_judge(severity: Severity, sign: int = 1) -> Judge:
-    """Make a judge of numbers. Growth has this severity, a fall is notable; with `sign` -1 it is the reverse."""
+    """Make a function that rates an increase as `severity`, and a decrease as notable. `sign` -1 swaps the two."""
     return lambda delta: (
         severity if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
@@ -127,14 +128,14 @@ _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """Return the direction that a check states or, if it states none, the one that its name implies, or None."""
+    """Return the direction that is better for a check, if any: the stated direction, or the one its name implies."""
     name = _FREE.sub("", name)
     implied: Direction | None = "higher" if _QUALITY.search(name) else None
     return stated or ("lower" if _QUALITY_LOST.search(name) else implied)
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Return `degrading` if a figure of the same suite got worse or has no value now. Otherwise return `notable`."""
+    """Return `degrading` if a figure on the same suite got worse or is missing now. Otherwise return `notable`."""
     if _other_suite(delta):
         return "notable"
     if None in (delta.old, delta.new):
@@ -146,7 +147,7 @@ def _measure(delta: JsonChange) -> Severity:
 
 
 def _other_suite(delta: JsonChange) -> str:
-    """Return the reason why two figures cannot be compared; "" if they were measured on one suite."""
+    """Return the reason why two figures cannot be compared. Return "" if both were measured on the same suite."""
     old, new = (check.get("dataset") for check in delta.at.within)
     if old == new:
         return ""
@@ -164,7 +165,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _axis_judge(harmless: tuple[str, ...]) -> Judge:
-    """Make a judge of an axis. If `harmless` is (static, dynamic), a change from static to dynamic is only notable."""
+    """Make a function that rates changes of an axis. The change from `harmless[0]` to `harmless[1]` is only notable."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -201,7 +202,7 @@ def _cosmetic(noun: str) -> Rule:
 
 
 def _ranked(noun: str, *order: Any) -> Rule:
-    """Make the rule of a field whose possible values are in `order`, worst first. Other values count as `order[1]`."""
+    """Make the rule of a field whose values are in `order`, worst first. Other values rank like `order[1]`."""
 
     def judge(delta: JsonChange) -> Severity:
         old, new = (1 if side not in order else order.index(side) for side in (delta.old, delta.new))

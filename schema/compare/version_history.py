@@ -69,8 +69,8 @@ def model_history(
 ) -> ModelHistory:
     """Make the history of a model. `records` begin with the newest version; `is_wanted` selects artifacts.
 
-    `metric` is the name of a check, or a part of it, such as a label. The default is the loss of recall or, if no
-    version has it, the first figure. Raise NotFoundError if no version has the metric.
+    `metric` is the name of a check or a part of the name, such as a label. The default is the loss of recall. If no
+    version has a loss of recall, the default is the first figure. Raise NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (manifest.artifacts if manifest else ()) if is_wanted(item)]

@@ -1,5 +1,5 @@
 """Limits of input: the maximum sizes of documents and the maximum lengths of lists that onnxreg reads. Larger input is
-refused. Where it is possible, it is refused before it is read.
+refused, if possible before it is read.
 """
 
 MAX_DOCUMENT_BYTES = 64 * 2**20  # a file that the user names, or an index file

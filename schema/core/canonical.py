@@ -47,8 +47,8 @@ def encode(value: Any, label: str = "document") -> bytes:
 def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Any:
     """Parse JSON. Raise InputError if the JSON is malformed, or if RFC 8785 does not allow it.
 
-    Refused are duplicate keys, NaN, infinities, whole numbers beyond 2**53 - 1, and lone surrogates. Also refused are
-    more than `MAX_DEPTH` levels, `max_bytes` bytes, or `max_bytes / 16` commas.
+    Duplicate keys, NaN, infinities, whole numbers beyond 2**53 - 1 and lone surrogates are refused. JSON with more than
+    `MAX_DEPTH` levels, `max_bytes` bytes or `max_bytes / 16` commas is refused too.
     """
     check_size(data, label, max_bytes)
     try:
@@ -120,15 +120,15 @@ def _check(value: Any, label: str) -> bool:
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """A JSON document, or a part of one. Fields with their default values are not written.
 
-    Unknown keys are ignored; a class with `forbid_unknown_fields` refuses them. If the class of a field has a method
-    `parse`, such as `Digest.parse`, this method reads the field.
+    Unknown keys are ignored; a class with `forbid_unknown_fields` refuses them. If the type of a field has a method
+    `parse`, such as `Digest.parse`, the field is read by this method.
     """
 
     def to_json(self) -> dict[str, Any]:
         return msgspec.json.decode(msgspec.json.encode(self, enc_hook=text_of), type=dict[str, Any])
 
     def encode(self) -> bytes:
-        """Return the canonical bytes. Raise InputError for a number or a text that JSON does not have."""
+        """Return the canonical bytes. Raise InputError if a number or a text cannot be written as JSON."""
         return encode(self.to_json(), type(self).__name__)
 
     def replace(self, **changes: Any) -> Self:
@@ -136,7 +136,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Self:
-        """Read canonical JSON. Raise InputError, naming the field, if it is malformed or not canonical."""
+        """Read canonical JSON. Raise InputError, naming the field, if the JSON is malformed or not canonical."""
         check_size(data, label, max_bytes)
         record = decode_json(data, cls, label)
         if encode(decode_json(data, Any, label), label) != data:  # with the keys that the record ignores
@@ -240,7 +240,7 @@ class Digest(str):
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:
-    """Return the SHA-256 of the lines that `sha256sum` prints for these files, sorted by path."""
+    """Return the digest of a directory: the SHA-256 of the output of `sha256sum` for all its files, sorted by path."""
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 
@@ -262,7 +262,7 @@ def piece_size(total: int) -> int:
 
 
 class Descriptor(Record, frozen=True, forbid_unknown_fields=True):
-    """The digest and size in bytes of a file. `pieces` is set for a large file."""
+    """The digest of a file, and its size in bytes. `pieces` is set for a large file."""
 
     digest: Digest
     size: Count

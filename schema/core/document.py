@@ -32,7 +32,7 @@ JsonObject = Mapping[str, Any]
 
 
 class Document(pydantic.BaseModel):
-    """A JSON object, validated strictly. Reading and writing it keeps unknown keys, and adds no default values."""
+    """A JSON object, validated strictly. Unknown keys are kept. Default values are not written."""
 
     model_config = pydantic.ConfigDict(
         frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True, defer_build=True
@@ -78,10 +78,11 @@ class WrittenDocument(Document):
 def invalid(
     error: pydantic.ValidationError, label: str, keys: Iterable[str] = (), listing: str = ""
 ) -> InputError:
-    """Return an error about a fault that pydantic found: an unknown key or, if there is none, the first fault.
+    """Return the error for a document in which pydantic found faults. It reports an unknown key or, if there is none,
+    the first fault.
 
-    The hint for an unknown key names similar keys from `keys`. If no key is similar, the hint is `listing`, but only
-    for a key of the outermost object.
+    If a key of `keys` is similar to the unknown key, the hint names it. Otherwise the hint for an unknown key of the
+    outermost object is `listing`.
     """
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()

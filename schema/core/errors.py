@@ -113,14 +113,14 @@ def why(error: object, limit: int = 200) -> str:
 
 
 def unreadable(name: str, error: OSError) -> RegError:
-    """Return the error for a file: InputError if it is missing or a directory, otherwise HostError."""
+    """Return the error for an unreadable file: InputError if it is missing or a directory, otherwise HostError."""
     message = f"{name} cannot be read: {why(error)}"
     is_request = isinstance(error, FileNotFoundError | IsADirectoryError)
     return InputError(message) if is_request else HostError(message, "check the file and its permissions")
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return `kind` and an error's message. For a failure to read, the kind is `unreadable`."""
+    """Return a fault's kind and message. The kind of a failure to read is `unreadable`; other faults have `kind`."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
@@ -133,7 +133,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> HostError:
 
 @contextmanager
 def hub_library(purpose: str) -> Iterator[None]:
-    """Turn the errors of importing huggingface_hub into RegErrors: it is not installed, or HF_ENDPOINT is malformed."""
+    """Convert an import error of huggingface_hub to a RegError: it is not installed, or HF_ENDPOINT is malformed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -19,7 +19,7 @@ def tokens(pointer: str) -> list[str]:
 
 
 def _children(value: Any) -> dict[str, Any]:
-    """Return an object's values by key, sorted, or a list's items by index. Other values have no children."""
+    """Return the values of an object by key, sorted, or the items of a list by index. Other values have no children."""
     if isinstance(value, dict):
         return dict(sorted(value.items()))
     return {str(index): item for index, item in enumerate(value)} if isinstance(value, list) else {}

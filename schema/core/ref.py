@@ -90,7 +90,7 @@ class Version(str):
 def check_name(text: str) -> str:
     """Return a model's name unchanged. Raise InputError unless it is `name` or `org/name` in lower case.
 
-    A part of a name may neither end in `.jsonl`, as index files do, nor be a device name of Windows, such as `con`.
+    No part of the name may end in `.jsonl`, the ending of index files, or be a device name of Windows, such as `con`.
     """
     if not is_name(text):
         hint = "a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version"
@@ -161,10 +161,10 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 
 @lru_cache(1024)
 def check_path(path: str) -> str:
-    """Return a path unchanged. Raise InputError, with the reason, if a manifest must not have such a path.
+    """Return a path unchanged. Raise InputError, with the reason, if a manifest must not have this path.
 
-    A path is relative, and means the same file on POSIX, Windows and object stores. Therefore the short (8.3) names of
-    Windows, such as `OPENME~1.JSO`, are refused.
+    A path must be relative, and must mean the same file on POSIX, Windows and object stores. Therefore short (8.3)
+    names of Windows, such as `OPENME~1.JSO`, are refused.
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
     parts = data.split(b"/")
@@ -180,7 +180,7 @@ def check_path(path: str) -> str:
 
 
 class DistinctPaths:
-    """A set of paths that stay different on file systems that ignore case or normalize Unicode."""
+    """A set of paths that name different files, even if a file system ignores case or normalizes Unicode."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._files, self._directories = dict[str, str](), set[str]()
@@ -188,7 +188,7 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. Raise InputError if it collides with an earlier path, or one is a directory of the other."""
+        """Add a path. Raise InputError if an earlier path collides with it, or is a directory above or below it."""
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"

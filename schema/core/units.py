@@ -75,5 +75,5 @@ SILENT = Progress()
 
 
 def count_cores() -> int:
-    """Return the number of cores that this process may use, which may be fewer than the machine has."""
+    """Return the number of cores that this process may use. The machine may have more cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,7 @@
 """Delta files, and the table of the deltas that a version offers (docs/delta.md).
 
-A delta file is a magic number, the length of the header, the header, and spans. The table is a blob; the log has its
-digest.
+A delta file consists of a magic number, the length of the header, the header, and spans. The table is a blob, whose
+digest is in the log.
 """
 
 import struct
@@ -57,9 +57,10 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Span(NamedTuple):
-    """Says how to make the next `length` bytes of the new file, by one of three operations.
+    """An instruction that makes the next `length` bytes of the new file. There are three operations.
 
-    COPY takes bytes of an old file. LITERAL takes the payload. DIFFERENCE combines it with bytes of an old file.
+    COPY takes bytes of an old file. LITERAL takes the payload. DIFFERENCE combines the payload with bytes of an old
+    file.
     """
 
     op: int  # COPY, LITERAL or DIFFERENCE
@@ -111,7 +112,7 @@ def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> 
 
 
 def inflate(payload: bytes, limit: int, least: int = 0) -> bytes:
-    """Inflate a payload. Raise InputError if it is malformed, or gives fewer than `least` or over `limit` bytes."""
+    """Inflate a payload. Raise InputError if it is malformed, or if the result is not `least` to `limit` bytes long."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflater.decompress(payload, limit + 1)
@@ -137,7 +138,7 @@ MAX_SHARE = 0.5  # of the new file's size; a larger delta is not used
 
 
 class Delta(Record, frozen=True, forbid_unknown_fields=True, rename={"digest": "delta", "since": "from"}):
-    """A delta file: the blob `digest` makes the blob `new` from the blobs `old` of version `since`."""
+    """A row of the table: the delta file `digest` makes the blob `new` from the blobs `old` of the version `since`."""
 
     new: Digest
     old: Annotated[tuple[Digest, ...], msgspec.Meta(min_length=1, max_length=MAX_OLD_FILES)]
@@ -166,7 +167,7 @@ def choose_deltas(
 ) -> dict[Digest, Delta]:
     """For each file of `sizes` (in bytes), choose the smallest delta whose old files are all `present`.
 
-    The result has no delta for a file if none is smaller than `MAX_SHARE` times the file's size.
+    A delta is chosen only if it is smaller than `MAX_SHARE` times the file's size.
     """
     chosen: dict[Digest, Delta] = {}
     for delta in sorted(deltas, key=lambda delta: (delta.size, delta.digest)):

@@ -1,10 +1,11 @@
-"""Differences of arrays: `encode` makes a payload, from which `restore` makes the new bytes. Needs numpy.
+"""Differences of arrays. `encode` makes a payload from old and new numbers, and `restore` makes the new bytes from the
+payload and the old bytes. Needs numpy.
 
 Elements of `width` bytes are read as unsigned little-endian integers. In float mode, they are first mapped to integers
-that sort as the floats do. The old element is subtracted from the new one, modulo 256 ** width, and the sign moves to
-the lowest bit (zigzag). The lowest bytes of all elements are stored first, then the second-lowest, and so on (planes).
-A sparse payload begins with a bit for each element: 1 if it changed. Only changed elements follow, with zigzag values
-reduced by 1.
+that sort as the floats do. The old element is subtracted from the new element, modulo 256 ** width. The sign of the
+result moves to the lowest bit (zigzag). The lowest bytes of all elements are stored first, then the second-lowest, and
+so on (planes). A sparse payload begins with a bit for each element: 1 if it changed. Only changed elements follow, with
+zigzag values reduced by 1.
 """
 
 from typing import Any
@@ -16,9 +17,10 @@ from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate
 
 
 def restore(span: Span, old: bytes) -> Any:
-    """Make the new bytes of a difference from the old bytes. The result is a uint8 array of shape `[span.length]`.
+    """Make the new bytes from the old bytes and the payload of a span. The result is a uint8 array of shape
+    `[span.length]`.
 
-    Raise InputError if the payload has a wrong size.
+    Raise InputError if the size of the payload is wrong.
     """
     kind = np.dtype(f"<u{span.width}")
     before = np.frombuffer(old, kind)
@@ -33,7 +35,7 @@ def restore(span: Span, old: bytes) -> Any:
 
 
 def encode(new: Any, old: Any, mode: int) -> bytes:
-    """Make a payload, not yet deflated, of two unsigned arrays of one dtype. `mode` has the bits FLOAT and SPARSE."""
+    """Make a payload from two unsigned arrays of one dtype, without deflating it. `mode` has the bits FLOAT and SPARSE."""
     delta = _to_ordered(new) - _to_ordered(old) if mode & FLOAT else new - old
     signed = delta.view(f"<i{new.dtype.itemsize}")
     zigzag = ((signed << 1) ^ (signed >> (8 * new.dtype.itemsize - 1))).view(new.dtype)
@@ -76,7 +78,7 @@ def _unplane(data: bytes, kind: Any) -> Any:
 
 
 def _to_ordered(values: Any) -> Any:
-    """Map floats, given as unsigned bits, to unsigned integers that sort in the same order."""
+    """Map floats to unsigned integers that sort in the same order. `values` has the bits of the floats as integers."""
     sign = values.dtype.type(1 << (8 * values.dtype.itemsize - 1))
     return np.where(values & sign, ~values, values | sign)
 

@@ -17,13 +17,14 @@ GeneratorName = Literal["signatures", "changes", "history", "policy"]
 
 
 class ProfileField(WrittenDocument):
-    """A field of a dossier. It has one of `from`, `generate` and `owner`; `help` says what the owner should write.
+    """A field of a dossier. It has one of the keys `from`, `generate` and `owner`. `help` says what the owner should
+    write.
 
     A field with `from` shows the value at the JSON pointer `value`, or a table. The table has a row for each match of
-    the pointer `rows`, in which `*` means any key. A column is a label and a path from the row, such as `../size`; a
-    path that ends in `#` gives the key. With `from: log`, lines of the log are read: with `kinds`, only lines with
-    these kinds of events; with `having`, only lines that have a value at this pointer; with `this`, only lines about
-    the version of the dossier or its artifacts.
+    the pointer `rows`, in which `*` means any key. A column is a label and a path from the row, such as `../size`. A
+    path that ends in `#` gives the key. With `from: log`, the field shows lines of the log. `kinds` selects lines by
+    the kind of event. `having` selects lines that have a value at this pointer. `this` selects lines about the version
+    of the dossier or its artifacts.
     """
 
     label: Text
@@ -54,7 +55,7 @@ class ProfileField(WrittenDocument):
         return self
 
     def chooses(self, line: dict[str, Any], digests: Collection[str]) -> bool:
-        """True if the field shows this log line in a dossier. `digests` are those of the manifest and the artifacts."""
+        """True if the field shows this log line. `digests` has the digests of the manifest and of the artifacts."""
         event = line["event"]
         is_kind = not self.kinds or event["kind"] in self.kinds
         is_about = not self.this or not {event.get("manifest"), event.get("artifact")}.isdisjoint(digests)
@@ -71,7 +72,7 @@ class ProfileSection(WrittenDocument):
 
 
 class DossierProfile(WrittenDocument):
-    """The form of a dossier. `basis` names the text, such as a law, that it follows."""
+    """A form of a dossier: sections with fields. `basis` names the law or other text on which the form is based."""
 
     dossier: First
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]

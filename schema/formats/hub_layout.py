@@ -44,7 +44,7 @@ PIPELINE_TAGS = {"pooling": "sentence-similarity"}
 
 
 class LayoutFile(Struct, frozen=True):
-    """A file of a repository. For an alias, `alias_of` is the path of the same bytes in the version."""
+    """A file of a repository. For an alias, `alias_of` is the path of the original file in the version."""
 
     path: str
     digest: Digest
@@ -63,9 +63,9 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """Return the files of a version and their aliases, by path. `digest` and `size` are those of the manifest.
 
-    `states` has the artifacts' states by path. `held_paths` selects artifacts; None means all. Refused artifacts are
-    left out. If `refused` is set, they are returned, but without aliases. An alias never takes the path of another
-    file.
+    `states` has the artifacts' states by path. `held_paths` are the paths of the artifacts to return; None means all.
+    Refused artifacts are left out. If `refused` is set, they are returned too, but get no aliases. An alias never takes
+    the path of another file.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]
@@ -99,7 +99,7 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """Yield the aliases of each graph with its external data. `name` replaces `model` in `onnx/model_int8.onnx`."""
+    """Yield the aliases of each graph and its external data. `name` replaces `model` in `onnx/model_int8.onnx`."""
     for folder, formats in FOLDERS.items():
         candidates = [item for item in artifacts if item.format in formats and item.path.endswith(".onnx")]
         candidates.sort(key=lambda item: (states.get(item.path) != "certified", formats.index(item.format)))
@@ -116,7 +116,7 @@ def _alias(file: StoredFile, path: str) -> LayoutFile:
 
 
 def pipeline_tag(manifest: Manifest) -> str | None:
-    """Return the Hub's name of the model's task; None if the manifest has no task."""
+    """Return the name that the Hub has for the model's task. Return None if the manifest has no task."""
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
 
 
@@ -137,12 +137,12 @@ def is_companion(path: str) -> bool:
 
 
 def stem_of(path: str) -> str:
-    """Return the name of a graph without the type of its weights: `model` for `onnx/model_q4f16.onnx`."""
+    """Return a graph's file name without the ending for the type of weights: `model` for `onnx/model_q4f16.onnx`."""
     return _VARIANT.sub("", basename(path).rpartition(".")[0])
 
 
 def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
-    """Return a model card's metadata. `model-index` (Papers with Code) has the figures of artifacts at `paths`."""
+    """Return a model card's metadata. Its `model-index` has the figures of the artifacts at `paths`."""
     tag, results = pipeline_tag(manifest), []
     for artifact in manifest.artifacts:
         by_dataset: dict[str, list[dict[str, Any]]] = {}

@@ -1,6 +1,6 @@
 """JSON Schemas (draft 2020-12) of the documents of onnxreg, generated from the classes.
 
-Rules about several fields, such as that paths do not collide, are checked only by the classes.
+A rule about several fields is not in the schemas. Only the classes check, for example, that paths do not collide.
 """
 
 import json

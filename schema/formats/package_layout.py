@@ -1,7 +1,7 @@
 """The layout of a version as a model package of ONNX Runtime, schema 1.0.
 
-Source: `model_package/README.md` of ONNX Runtime. A component is a logical model, a variant is one of its files for one
-execution provider, and a shared asset is a directory named by its digest.
+Source: `model_package/README.md` of ONNX Runtime. A component is a logical model. A variant is one file of the model
+for one execution provider. A shared asset is a directory whose name is its digest.
 """
 
 import json
@@ -60,9 +60,9 @@ class PackageLayout(Struct, frozen=True):
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
     """Lay out artifacts of a version as one component. Raise InputError if ONNX Runtime can load none of the artifacts.
 
-    Each artifact gets a directory, and variants for the CPU (unless its format is `webgpu`) and for each execution
-    provider that it names. Files beside the artifacts are one shared asset. Of equal variants, ONNX Runtime chooses the
-    first.
+    Each artifact gets a directory, a variant for the CPU (unless the format is `webgpu`), and a variant for each
+    execution provider that the artifact names. The companion files are one shared asset. If several variants fit
+    equally, ONNX Runtime chooses the first.
     """
     chosen = [artifact for artifact in artifacts if artifact.path.endswith(LOADABLE)]
     if not chosen:

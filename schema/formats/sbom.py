@@ -28,8 +28,8 @@ def bill(
     timestamp: str | None = None,
     proofs: Mapping[str, RecordedProof] = {},
 ) -> Json:
-    """Make the bill of materials as JSON. `digest` is the manifest's digest; `states` and `proofs` are by artifact
-    path.
+    """Make the bill of materials as JSON. `digest` is the manifest's digest. `states` and `proofs` have the path of an
+    artifact as key.
 
     Without `states`, the states in the manifest are used. `timestamp` is a text such as `2026-01-31T12:00:00Z`.
     """

@@ -48,7 +48,7 @@ class GateFinding(Document):
 
 
 class PromotionEvidence(Document):
-    """The record of a promotion: the version, the policy and the findings. Readers do not trust the findings: they
+    """The record of a promotion: the version, the policy and the findings. Readers do not trust the findings. They
     judge the version again.
     """
 
@@ -108,7 +108,7 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
 
     @cached_property
     def full_summary(self) -> VersionSummary:
-        """The summary of the version with all artifacts; an index file omits most members of a family."""
+        """The summary of the version with all artifacts. In contrast, an index file omits most members of a family."""
         return summarize(self.manifest, self.digest, self.size, every=True)
 
     @cached_property
@@ -180,7 +180,7 @@ def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check the loss of recall in the manifest and in later evaluations. An unknown loss in the manifest fails."""
+    """Check the loss of recall in the manifest and in later evaluations. If it is unknown in the manifest, fail."""
 
     def judge(check: Check | None, unknown: str, verb: str) -> tuple[bool, str]:
         loss = None if check is None else check.value
@@ -267,7 +267,7 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check each artifact that is not float32: the newest proof must say that the artifact has the rounded weights of a
+    """Check each artifact that is not float32. The newest proof must say that its weights are the rounded weights of a
     float32 ancestor. If the rule has `signed_by`, a proof counts only if it is signed by a key in `signed_by`.
     """
     artifacts = candidate.of_formats(rule.certified)

@@ -2,9 +2,8 @@
 an event of the log refers to it.
 
 An evaluation is a certificate that an export wrote, or a shorter document of another tool (docs/gates.md). A proof says
-that an artifact is its parent with rounded weights (docs/prove.md). A latency depends on the machine, so a manifest
-does not have it. The checks that state a latency are named, for example, `latency of batch 8` or `latency, short (17
-tokens)`.
+that an artifact is its parent with rounded weights (docs/prove.md). A latency depends on the machine, so manifests have
+no latencies. The check of a latency has a name such as `latency of batch 8` or `latency, short (17 tokens)`.
 """
 
 from collections.abc import Collection
@@ -28,7 +27,7 @@ State = Literal["certified", "refused", "unknown"]
 
 
 class ItemScores(Document):
-    """The path and digest of the file with the published scores of single items."""
+    """A file with the scores of single items: its path and its digest."""
 
     path: RelPath
     digest: Digest
@@ -37,8 +36,8 @@ class ItemScores(Document):
 class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
-    `parent` and `value` are the figures of the parent and of the artifact. The `loss` must be below `limit`. If they
-    were not measured, `parent`, `value` and `loss` are null. `interval` is the paired 95 % interval of the loss. If the
+    `parent` and `value` are the figures of the parent and of the artifact. The `loss` must be below `limit`. If nothing
+    was measured, `parent`, `value` and `loss` are null. `interval` is the paired 95 % interval of the loss. If the
     metric is a plug-in, `package` is the package that defines the metric.
     """
 
@@ -99,14 +98,14 @@ FULL_PRECISION = "float32"
 
 
 class RuleCount(Document):
-    """The number of times that a proof used a rule of docs/prove.md."""
+    """The number of times that a proof used `rule`, one of the rules in docs/prove.md."""
 
     rule: Text
     count: Annotated[Count, Field(gt=0)]
 
 
 class LargestError(Document):
-    """The largest rounding error of a weight, in steps of its scale, and the weight's tensor and index."""
+    """The weight with the largest rounding error: its tensor, its index, and the error in steps of the scale."""
 
     steps: Annotated[float, Field(ge=0)]
     tensor: Text
@@ -118,8 +117,8 @@ class FaithfulnessReport(Document):
 
     `weights` counts the compared floating-point values. `quantized` counts the values that are stored as integers.
     `clipped` counts the values beyond the range of their scale. `ranges` counts the activations with a fixed range.
-    `unread_tensors` and `unread_nodes` count what no output needs. `rewrites`, `scales` and `roundings` name the rules
-    that were used.
+    `unread_tensors` and `unread_nodes` count the tensors and nodes that no output needs. `rewrites`, `scales` and
+    `roundings` name the rules that were used.
     """
 
     format: Literal["onnxreg-faithfulness"]
@@ -144,7 +143,7 @@ class FaithfulnessReport(Document):
 
     @property
     def is_current(self) -> bool:
-        """True if the report follows the rules of this program. Other reports prove nothing."""
+        """True if the report follows the rules of this program. A report that follows other rules proves nothing."""
         return self.rules == RULES
 
 
@@ -162,8 +161,8 @@ class RecordedProof(Struct, frozen=True):
 
 
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
-    """Return the ancestor with which a proof compares an artifact. It is the nearest float32 ancestor. If no ancestor
-    is float32, it is the parent. Return None if the artifact has no parent.
+    """Return the ancestor with which a proof compares an artifact: the nearest float32 ancestor. If no ancestor is
+    float32, return the parent. Return None if the artifact has no parent.
     """
     lineage = manifest.ancestors(artifact)
     exact = (item for item in lineage if item.precision == FULL_PRECISION)
@@ -178,7 +177,7 @@ def proof_pairs(
     `paths` selects artifacts. Raise InputError if a selected artifact is not a graph or has no parent. Without `paths`,
     raise InputError if the version has no graph with a parent. The error names the version by `label`.
 
-    With `has_parent`, the caller has a file to compare with: no parent is needed, and each ancestor is None.
+    With `has_parent`, the caller compares with its own file. Then no parent is needed, and each ancestor is None.
     """
     artifacts = {artifact.path: artifact for artifact in manifest.artifacts}
     chosen = [artifacts[path] for path in paths or artifacts]
@@ -203,7 +202,7 @@ def timed_pairs(
     """Return the artifacts that have an ancestor in full precision, each with this ancestor.
 
     `paths` selects artifacts. Raise InputError if a selected artifact has no ancestor in full precision, if no artifact
-    has one, or if the version has several graphs. The error names the version by `label`.
+    has such an ancestor, or if the version has several graphs. The error names the version by `label`.
     """
     if manifest.stages:
         message = f"{label} is made of several graphs, and only single graphs are timed"
@@ -221,8 +220,8 @@ def timed_pairs(
 
 
 class TimedArtifact(Document):
-    """A part of a benchmark: the measured latency of one artifact. The metric `ratio` is relative to `parent`, the file
-    in full precision.
+    """A part of a benchmark: the measured latency of one artifact. The metric `ratio` is the latency divided by the
+    latency of `parent`, the file in full precision.
     """
 
     artifact: Digest
@@ -258,7 +257,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The speed of each artifact, on the timed input on which the artifact is slowest relative to its parent."""
+        """The speed of each artifact, by digest. If several inputs were timed, the worst ratio to the parent counts."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:

@@ -37,9 +37,10 @@ class BackboneSpec(WrittenDocument):
     outputs of the backbone's graphs. `file` is the path of the graphs without the ending: `backbone` gives
     `backbone-fp32.onnx`.
 
-    If `save_pretrained` did not write the checkpoint, `factory` is a function (`module:function` or `file.py:function`)
-    that is called with `arguments` and returns the module, `checkpoint` is a file of weights, and `input` is the shape
-    (channels, height, width). The module returns a dict with both outputs by name, or a tuple (logits, embedding).
+    If `save_pretrained` did not write the checkpoint, `factory` is a function (`module:function` or
+    `file.py:function`), which is called with `arguments` and returns the module. Then `checkpoint` is a file of
+    weights, and `input` is the shape (channels, height, width) of an image. The module returns a dict with both outputs
+    by name, or a tuple (logits, embedding).
     """
 
     checkpoint: Text
@@ -66,10 +67,9 @@ class BackboneSpec(WrittenDocument):
 class HeadsSpec(WrittenDocument):
     """The heads of a family. `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`.
 
-    `none` lists the class ids without a head. `classes` maps a class id to the classes of its head, in order; if the
-    head's checkpoint records classes too, the recorded classes must be equal. `activation` is applied between the
-    layers of a head. `file` is the path of the folder with the heads' graphs. `logits` is the name of the output of
-    these graphs.
+    `none` lists the class ids without a head. `classes` maps a class id to the classes of its head, in order. They must
+    equal the classes in the head's checkpoint, if it has any. `activation` is applied between the layers of a head.
+    `file` is the path of the folder with the heads' graphs. `logits` is the name of the output of these graphs.
     """
 
     folder: Text
@@ -81,7 +81,7 @@ class HeadsSpec(WrittenDocument):
 
 
 class DetectorSpec(WrittenDocument):
-    """The detector of inputs out of distribution. Its data are `.npz` files with `input` or `embedding`.
+    """The detector of inputs out of distribution. Its data are `.npz` files with an array `input` or `embedding`.
 
     The detector is fitted to the data in `fit`. Its threshold is the `percentile` of the distances of the data in
     `calibrate`. `shrinkage` shrinks the covariance; the default is Ledoit and Wolf's estimate.
@@ -122,7 +122,7 @@ class RoleSizes(WrittenDocument):
 
 
 class SizeLimits(WrittenDocument):
-    """The limits on the sizes of files: for each role of a graph, the maximum sizes by precision."""
+    """The maximum sizes of files, by the role of their graph and by precision."""
 
     backbone: RoleSizes = RoleSizes()
     head: RoleSizes = RoleSizes()

@@ -1,7 +1,7 @@
 """`onnxreg.lock`: the exact artifacts of an app's build, by digest (docs/lock.md).
 
-Each model has one entry: the request of the app, and the artifact that answers it. Locking again without a change
-of answers writes the same bytes.
+Each model has one entry: the request of the app, and the artifact that answers it. If no answer changed, locking again
+writes the same bytes.
 """
 
 import json
@@ -24,7 +24,7 @@ FORMAT_VERSION = 1
 
 
 class ChosenArtifact(Record, frozen=True):
-    """The artifact that `resolve` chose. `contract` is the digest of what an app's code relies on, if recorded."""
+    """The artifact that `resolve` chose. `contract` is the digest of its contract, the properties an app relies on."""
 
     format: str
     precision: str
@@ -96,9 +96,8 @@ class Lockfile(msgspec.Struct, frozen=True):
         return cls({entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)})
 
     def with_entries(self, entries: Iterable[LockedArtifact]) -> "Lockfile":
-        """Return a lock with these entries in place of the old entries of their models.
-
-        The old entry of a model stays if only the registry differs.
+        """Return a copy of the lock with these entries. An entry replaces the old entry of its model, except if only
+        the registry differs.
         """
         locked = {entry.name: entry for entry in entries}
         moved = {name: self.models[name] for name, entry in locked.items() if self.is_moved(entry)}

@@ -32,8 +32,8 @@ LEAST = frozenset({"min_cosine", "argmax_agreement"})  # these have a `min`: hig
 class RecipeStep(WrittenDocument):
     """One pass to run. It reads the result of the step `input` or, without `input`, the source.
 
-    `data` is an `.npz` file, or a directory of them, for a pass that calibrates. An `optional` step is skipped, and
-    recorded as skipped, if a dependency of its pass is not installed.
+    `data` is an `.npz` file or a directory of `.npz` files, which a pass reads for calibration. If a dependency of its
+    pass is not installed, an `optional` step is skipped and recorded as skipped.
     """
 
     name: StepName
@@ -45,7 +45,7 @@ class RecipeStep(WrittenDocument):
 
 
 class RecipeOutput(WrittenDocument):
-    """A step's result to publish. The default `format` is read from the graph.
+    """An output of the recipe: the result of a step, to be published. The default `format` is read from the graph.
 
     Golden vectors are recorded outputs, for tests in other runtimes. `golden` is their tolerance as a share of the
     largest output value; 0 means no golden vectors. `member` is the artifact's name as a stage of a pipeline.
@@ -100,8 +100,9 @@ class EvaluationRequest(WrittenDocument):
     `metrics` are all metrics of the task for which the suite has data; the default `artifacts` are all outputs that are
     not float32. `item_scores` publishes scores of single items as sorted numbers. With `margin`, the whole interval of
     the loss must be below the limit. `label_map` maps a label of gold spans to a label of the model, or to null, which
-    excludes it. `label_names: openmed` matches spellings that OpenMed treats as equal. `half` reads one half of the
-    suite's groups, drawn with `seed`: a search chooses on one half and confirms on the other.
+    excludes it. `label_names: openmed` matches spellings that OpenMed treats as equal. `half` selects one of two random
+    halves of the suite's groups, drawn with `seed`. A search chooses on the half `choose` and confirms on the half
+    `confirm`.
     """
 
     suite: Text
@@ -117,8 +118,8 @@ class EvaluationRequest(WrittenDocument):
 
 
 class SearchCandidate(WrittenDocument):
-    """A candidate of a search: steps in order. The field `input` of the search names a step of the recipe, and the
-    first step of the candidate reads its result.
+    """A candidate of a search: steps in order. The first step reads the result of the recipe's step that the search
+    names as `input`.
     """
 
     name: StepName
@@ -179,7 +180,7 @@ class FieldTranslation(WrittenDocument):
 
 
 class ModelStatements(WrittenDocument):
-    """A licence, which is an SPDX expression or a name that the Hub uses, and a description in one line."""
+    """A model's licence (an SPDX expression or a name that the Hub uses), and its description in one line."""
 
     license: Annotated[str, AfterValidator(value_error(check_license))] | None = None
     description: Description | None = None

@@ -68,7 +68,7 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 
 
 class SignatureRequirement(_Table, frozen=True):
-    """A requirement that the logs of some models, the versions of these models, or both are signed."""
+    """A requirement that some models are signed: the lines of their logs, their versions, or both."""
 
     models: tuple[str, ...] = ("*",)
     registry: str | None = None
@@ -107,7 +107,7 @@ class Trust(msgspec.Struct, frozen=True):
         return keys
 
     def signers(self, keyids: Iterable[str]) -> tuple[frozenset[str], ...]:
-        """Return the keys' owners, each as a set of key names and ids. A key and those it replaces have one owner."""
+        """Return the keys' owners, each as a set of key names and ids. A key and its predecessors have one owner."""
         names: dict[str, frozenset[str]] = {}
         for lineage in (self.lineage(self.keys[keyid]) for keyid in keyids):
             own = {name for key in lineage for name in (key.name, key.key.id)}
@@ -119,7 +119,7 @@ class Trust(msgspec.Struct, frozen=True):
         return any(POLICY_LOG in need.models for need in self.required(registry, POLICY_LOG))
 
     def concerns(self, registry: str, model: str) -> bool:
-        """True if the file requires signatures for a model, or has a key that may sign it."""
+        """True if the file requires signatures for a model, or has a key that may sign the model."""
         return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:

@@ -173,7 +173,7 @@ class Drop(GiveUp, frozen=True, kw_only=True, tag="drop"):
 
 
 class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
-    """This registry has only these artifacts of a version. The event is never sent to another registry."""
+    """This registry has only some artifacts of a version, at `paths`. The event is never sent to another registry."""
 
     shorten: ClassVar[str] = "it names every artifact here: take the whole version, or fewer artifacts"
     paths: tuple[str, ...] | None = None  # sorted; None: all artifacts
@@ -185,7 +185,7 @@ class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
 
 
 class Fence(Event, frozen=True, kw_only=True, tag="fence"):
-    """The garbage collector changed the head of the log, so that the push with this `intent` fails and starts again."""
+    """The garbage collector changed the head of a log. Therefore the push with this `intent` fails and starts again."""
 
     intent: Intent
 
@@ -197,7 +197,7 @@ class PolicyEvent(Event, frozen=True, kw_only=True, tag="policy"):
 
 
 class OptionalEvent(Event, frozen=True, kw_only=True):
-    """The base of events that a reader may ignore. A reader keeps the line and the `blobs` of an unknown event."""
+    """The base of events that a reader need not know. The reader keeps the line and the `blobs` of an unknown event."""
 
     optional: Literal[True] = field(default_factory=lambda: True)  # a factory's defaults are always written
     blobs: tuple[Descriptor, ...] = field(default_factory=lambda: ())
@@ -225,7 +225,7 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
-    """A rollout of a channel began, widened or stopped. The only blob that this event refers to is `evidence`.
+    """A rollout of a channel began, widened or stopped. The event refers to one blob, `evidence`.
 
     The channel does not move; `expects` is the manifest of the channel's version. `version` is None if the rollout
     stopped. `policy` and `evidence` are as in `Tag`.
@@ -253,7 +253,7 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
 
 class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
-    """The speeds of a manifest's artifacts were measured. The event's only blob is the benchmark document."""
+    """The speeds of a version's artifacts were measured. The event refers to one blob, the benchmark document."""
 
     manifest: Digest
     speeds: Annotated[dict[Digest, Speed], Meta(min_length=1, max_length=MAX_SPEEDS)]
@@ -265,7 +265,7 @@ class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
 
 
 class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
-    """An optional event of a kind that only later builds know. It has no effect; its line and blobs are kept."""
+    """An optional event of a kind that only later builds know. It has no effect, but its line and blobs are kept."""
 
     value: dict[str, Any]  # the whole event
 
@@ -302,7 +302,7 @@ def check_time(time: str) -> None:
 
 
 def check_channel(tag: str) -> str:
-    """Return a channel unchanged. Raise InputError for a malformed tag or a version."""
+    """Return the name of a channel unchanged. Raise InputError if the name is malformed or a version."""
     if Version.is_version(check_tag(tag)):
         hint = "a version never moves; name a channel, such as stable"
         raise InputError(f"{tag} is a version, not a channel", hint)
@@ -394,8 +394,9 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
 
 def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
-    """Read a line with an optional event of an unknown kind, after the usual decoding failed with `error`. Raise
-    `error` if the line has no event or the event's kind is known, and another InputError if the event is not optional.
+    """Read a line with an optional event of an unknown kind, after the usual decoding failed with `error`.
+
+    Raise `error` if the event is missing or of a known kind. Raise another InputError if the event is not optional.
     """
     value = canonical.decode(data, label)
     event = value.pop("event", None) if isinstance(value, dict) else None
@@ -413,7 +414,7 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Yield the lines of a log, and check that each names the digest of the line before it.
+    """Yield the lines of a log. Check that each line has the digest of the line before it.
 
     `seq` and `prev` are the number and the digest of the line before the first. Raise IntegrityError at the first
     break, or if the last line's number and digest are not `head`.

@@ -1,13 +1,13 @@
 """The state line: the first line of an index file. It has tables about one model, which are computed from the log.
 
-After every `SEGMENT_LINES` lines, the log is sealed: these lines move to a blob, and `segments` lists these blobs. All
-versions move to another blob, the checkpoint. In the state line, `versions` has only the newest versions, the versions
-of channels and rollouts, and the versions that changed after the last checkpoint. `summaries` has the newest versions
-and the versions of channels and rollouts.
+After every `SEGMENT_LINES` lines, the log is sealed: the lines move to a new blob, which `segments` lists. All versions
+move to another blob, the checkpoint. In the state line, `versions` has only the newest versions, the versions of
+channels and rollouts, and the versions that changed after the last checkpoint. `summaries` has the newest versions and
+the versions of channels and rollouts.
 
 `tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation
-refused; the refusal holds in every version. `speeds` are measured latencies. Unknown keys, which later builds wrote,
-are kept.
+refused; the refusal holds in every version. `speeds` are measured latencies. Unknown keys are kept, because a later
+build may have written them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -33,13 +33,13 @@ def effective_state(stated: str, *verdicts: str | None) -> str:
     """Return `refused` if a later verdict on the artifact's bytes refuses it. Otherwise return `stated`, the state in
     the manifest.
 
-    A later certificate improves nothing, because everybody who can write to the registry could attest one.
+    A later certificate does not improve the state, because everyone who can write to the registry can add a
+    certificate.
     """
     return "refused" if "refused" in verdicts else stated
 
 
 def worst(states: Iterable[str]) -> str:
-    """Return the worst of several verdicts."""
     return max(states, key=STATES.index)
 
 
@@ -69,7 +69,7 @@ class Speed(Record, frozen=True):
 
 
 class ArtifactState(NamedTuple):
-    """An artifact's state as `stated` in the manifest and as `attested` by later evaluations, and its speeds."""
+    """An artifact's state as `stated` in the manifest and as `attested` by later evaluations, and its latencies."""
 
     path: str
     stated: str  # in the manifest
@@ -88,7 +88,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """A sentence if a later evaluation differs from the manifest; else ""."""
+        """A sentence about a later evaluation that differs from the manifest, or "" if there is none."""
         if self.state != self.stated:
             is_own = self.attested == self.state
             why = "by a later evaluation" if is_own else "with the bytes of another version"
@@ -172,7 +172,7 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @property
     def shared_files(self) -> tuple[FileSummary, ...]:
-        """The companion files that every download includes: all but evidence."""
+        """The companion files that are part of every download: all except evidence."""
         return tuple([entry for entry in self.files if entry.role not in EVIDENCE])
 
     @cached_property
@@ -199,7 +199,7 @@ class VersionSummary(Record, frozen=True, dict=True):
     def with_verdicts(
         self, verdicts: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Return a copy with `speeds` and with verdicts from after publication. The keys are the artifacts' digests."""
+        """Return a copy with these speeds and later verdicts. Both are given by the digests of the artifacts."""
         if (verdicts.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = []
@@ -211,7 +211,7 @@ class VersionSummary(Record, frozen=True, dict=True):
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
-    """Return the blob of an artifact's operators, or None if the manifest lists no operators for the artifact."""
+    """Return an artifact's operators as the bytes of a blob, or None if the manifest does not list them."""
     operators = [operator.to_json() for operator in artifact.operators]
     return canonical.encode(operators) if operators else None
 
@@ -222,8 +222,8 @@ def summarize(
     """Summarize a manifest. `digest` and `size` (in bytes) are those of the manifest.
 
     The summary of a family has only the `entry_artifacts`, because hundreds of members would not fit into an index
-    file. With `every`, it has all artifacts. With `member`, it also has the artifacts of this member, and each artifact
-    names its member.
+    file. With `every`, the summary has all artifacts. With `member`, it also has the artifacts of this member, and
+    every artifact has the name of its member.
     """
     stages = manifest.stages if member is None else manifest.members
     first = {artifact.path for artifact in manifest.entry_artifacts}
@@ -307,7 +307,7 @@ Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]  # decides which device
 
 
 def check_held(paths: tuple[str, ...]) -> None:
-    """Raise InputError unless `paths` is a sorted list of different valid paths, and not empty."""
+    """Raise InputError unless `paths` is a sorted list of valid paths that is not empty and has no path twice."""
     if not paths or list(paths) != sorted(set(map(check_path, paths))):
         raise InputError("not a sorted list of different paths")
 
@@ -365,7 +365,6 @@ class VersionEntry(Record, frozen=True):
         return next((word for word, holds in words.items() if holds), "")
 
     def is_refused(self, states: Iterable[str]) -> bool:
-        """True if the manifest or a later evaluation refuses an artifact. `states` are the effective states."""
         return effective_state("", *states, *self.attested.values()) == "refused"
 
 
@@ -449,10 +448,10 @@ class State(Record, frozen=True, dict=True):
             check_tag(tag)
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """Return the verdicts on a version's artifacts since its publication, by the artifacts' digests. If an artifact
-        was refused in some version of the model, the refusal wins.
+        """Return the verdicts on a version's artifacts that were added after the publication. The keys are digests of
+        artifacts. An artifact that was refused in any version of the model is refused.
 
-        If the state line lacks the version, `entry` is None, and only refusals are known.
+        `entry` is None if the state line lacks the version. Then only refusals are known.
         """
         attested = {} if entry is None else entry.attested
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
@@ -466,8 +465,8 @@ class State(Record, frozen=True, dict=True):
         return summary.with_verdicts(verdicts, self.speeds.get(summary.manifest, {}))
 
     def artifact_states(self, manifest: "Manifest | None", entry: VersionEntry) -> ArtifactStates:
-        """Return the states of a version's artifacts, with the evaluations since its publication taken into account.
-        Return {} if `manifest` is None.
+        """Return the states of a version's artifacts, which include the evaluations after the publication. Return {} if
+        `manifest` is None.
         """
         states, speeds = dict[str, ArtifactState](), self.speeds.get(entry.manifest, {})
         for item in manifest.artifacts if manifest else ():
@@ -487,11 +486,10 @@ class State(Record, frozen=True, dict=True):
 
     @cached_property
     def releases(self) -> list[Version]:
-        """The usable releases that a ref without a tag may mean, the newest first."""
+        """The newest usable releases, newest first. A ref without a tag means one of them."""
         return [version for version in newest_of(self.versions) if not version.is_prerelease]
 
     def newest_release(self) -> Version | None:
-        """Return the newest usable release, or None if no release is usable."""
         return next(iter(self.releases), None)
 
 
@@ -536,7 +534,7 @@ def no_version(
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
-    """Return the error for an unknown channel. The hint names similar channels, or lists all channels, then `more`."""
+    """Return the error for an unknown channel. The hint names similar channels, or all channels and then `more`."""
     listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet"
     more = more if channels or "reg tag" in more else f": `reg tag` makes one{more}"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

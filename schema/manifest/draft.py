@@ -22,7 +22,7 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on an artifact of a draft, which has no digest yet."""
+    """The verdict on an artifact of a draft. The digest of the artifact is not known yet."""
 
     state: str
     rule: str | None = None
@@ -53,8 +53,8 @@ class Draft:
     """A version whose files have no digests yet.
 
     `fields` has further keys of the manifest, such as `task` and `source`, as JSON. If a file is a symbolic link,
-    `file_states` has the state of the linked file before it was read, by which a later change is noticed. If `document`
-    is set, it is an existing manifest of these files, which is used unchanged.
+    `file_states` has the state of the linked file before it was read. By this state, a later change is noticed.
+    `document` may be an existing manifest of these files, which is used unchanged.
     """
 
     name: str

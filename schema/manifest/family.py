@@ -31,8 +31,8 @@ Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]  # inputs and outputs,
 class Classes(Document):
     """The class ids of a classifier, in the order of the last axis of its output `output`.
 
-    `digest` was recorded at training. Validation demands that it equals `classes_digest(ids)`: this shows that `ids`
-    are in the order of training.
+    `digest` was recorded at training. It must equal `classes_digest(ids)`, which shows that `ids` are in the order of
+    training.
     """
 
     output: Text
@@ -87,8 +87,8 @@ class Edge(Document):
 class ModelFamily(Document):
     """The members of a family, and the edges between their graphs.
 
-    `routing` maps each class id of the backbone to the name of its head, or to null. A pipeline has stages, and neither
-    a backbone nor edges nor routing.
+    `routing` maps each class id of the backbone to the name of its head, or to null. A pipeline has only stages. It has
+    no backbone, edges or routing.
     """
 
     members: Annotated[Items[Member], Field(min_length=1, max_length=MAX_MEMBERS)]
@@ -166,7 +166,8 @@ def check_member(name: str) -> str:
 
 
 def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) -> None:
-    """Raise InputError, naming two files, if two of the graphs cannot replace each other. `graphs` are by path.
+    """Raise InputError if two of the graphs cannot replace each other. The error names the two files. The keys of
+    `graphs` are paths.
 
     Inputs and outputs must have equal names, ranks and kinds of numbers. Sizes and float types may differ.
     """

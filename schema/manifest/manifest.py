@@ -42,8 +42,8 @@ class Preprocessing(Document):
     The image is scaled to `size` (height, width), in pixels. If `resize` is set, the image's shorter edge is scaled to
     that many pixels, and then a centre rectangle of `size` is cropped. Values are scaled to 0 to 1. `mean` is
     subtracted, and the result is divided by `std`, per channel in the order of `color`. `layout` is the order of the
-    axes. `resample` is the filter's name in Pillow. `sample` has the values that result for an image that onnxreg
-    generates. Another program can generate the same image, and so test its preprocessing.
+    axes. `resample` is the filter's name in Pillow. `sample` has the result for a test image that onnxreg generates.
+    Another program can generate the same image to test its own preprocessing.
     """
 
     size: tuple[Pixels, Pixels]
@@ -151,7 +151,7 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """The number of quantized weights and of all weights of a graph, and their bytes in the file."""
+    """The numbers of quantized weights and of all weights in a graph, and the bytes that they take in the file."""
 
     weights_quantized: Count
     weights_total: Count
@@ -271,7 +271,7 @@ class Check(Document):
 
 
 class Evidence(Document):
-    """The digests behind a verdict: the artifact, its parent in full precision, the suite and the report."""
+    """The digests of what a verdict is based on: artifact, parent in full precision, suite and report."""
 
     artifact: Digest
     parent: Digest | None = None
@@ -354,9 +354,9 @@ class Artifact(StoredFile):
     """A file that a runtime loads, the `files` beside it, and its properties.
 
     `parent` is the digest of the artifact from which it was made. `ort_format` is the version of a file in ORT format.
-    `semantic` is absent if the graph cannot be read. `contrib` lists what the graph needs of ONNX Runtime: operators of
-    `com.microsoft`, and features that a later release of ONNX Runtime added to an operator. `kv_cache` is set for a
-    decoder with a cache. `reproducible` is false if conversions are known to give different bytes.
+    `semantic` is absent if the graph cannot be read. `contrib` lists the operators of `com.microsoft` that the graph
+    needs, and the features that a later release of ONNX Runtime added to an operator. `kv_cache` is set for a decoder
+    with a cache. `reproducible` is false if conversions are known to give different bytes.
     """
 
     format: FormatName
@@ -403,7 +403,7 @@ class Artifact(StoredFile):
 
     @property
     def own_size(self) -> int:
-        """The bytes that a runtime loads, without golden vectors and operator configs; capped at `MAX_INTEGER`."""
+        """The number of bytes that a runtime loads. Golden vectors and operator configs do not count."""
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
 
@@ -591,9 +591,8 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
 
 
 def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
-    """Return the digest of the *contract*: what an app's code relies on.
-
-    Return None if inputs or outputs are not recorded.
+    """Return the digest of an artifact's *contract*: the properties on which an app's code relies. Return None if
+    inputs or outputs are not recorded.
 
     The contract covers inputs and outputs, labels, tokenizer and preprocessing (docs/resolve.md). It does not cover the
     names of dynamic axes.

@@ -19,7 +19,7 @@ class _Claims(Document):
 
 
 class ArtifactMetadataV1(_Claims):
-    """Claims of the manifest's writer about one artifact."""
+    """The properties of one artifact, as the manifest's writer stated them."""
 
     profile: Text | None = None
     op_config_path: Text | None = None

@@ -2,8 +2,8 @@
 
 A reduced build is made from an operator config (docs/resolve.md). Its lines are
 `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
-`!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. The
-types that a line has for an operator hold for all opsets of the operator, and replace the types in earlier lines.
+`!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. If a
+line has types for an operator, they hold for all opsets of the operator. They replace types from earlier lines.
 """
 
 import json
@@ -56,14 +56,14 @@ class Restriction(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """A reduced build of ONNX Runtime: its operators as (domain, opset, name), and the element types that they take."""
+    """A reduced build of ONNX Runtime: its operators as (domain, opset, name), and the element types they take."""
 
     operators: frozenset[tuple[str, int, str]] | None = frozenset()  # (domain, opset, name); None: all
     types: Mapping[tuple[str, str], Restriction] = {}  # by (domain, name)
     everywhere: frozenset[str] | None = None  # the types that all operators may use
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """Return a code (`operators` or `types`) and a detail if the build cannot run these operators, else None."""
+        """Return None if the build can run these operators, else a code (`operators` or `types`) and a detail."""
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:

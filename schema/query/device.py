@@ -42,10 +42,10 @@ FAMILIES = {
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A device document. None means unlimited or unknown.
+    """A device document. A field that is None is unlimited or unknown.
 
     `operators` is the text of the operator config of a minimal build. `domains` are the domains of operator libraries
-    that the app registers. `abi`, such as `arm64-v8a`, also selects the measured latencies that apply.
+    that the app registers. Latencies count if they were measured on the processor family of `abi`, such as `arm64-v8a`.
     """
 
     ort: str
@@ -207,7 +207,7 @@ PACKAGES = msgspec.json.decode(
 
 
 def presets() -> dict[str, tuple[Device, str]]:
-    """Return each preset by name, in order of package and release: the device, and the package's origin as text."""
+    """Return the presets by name, ordered by package and release: the device, and the origin of its package."""
     presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):
@@ -269,9 +269,9 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 def rollout_versions(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return a list with the one version that a rollout of the channel `tag` gives to a device. Return [] if the
-    rollout does not give the device a version, or if that version has another manifest than `digest` (None: any).
-    Raise InputError if the seed is malformed.
+    """Return a list with the version that a rollout of the channel `tag` gives to a device. Return [] if the device
+    does not take part, or if `digest` is not None and the version has another manifest. Raise InputError if the seed is
+    malformed.
     """
     if re.fullmatch(r"[0-9a-f]{64}", seed) is None:
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")
@@ -291,7 +291,7 @@ def admits(rollout: Rollout, seed: str, device: Device | None = None) -> bool:
 
 
 def position(salt: str, seed: str) -> int:
-    """Return the place of a device among all devices, a number from 0 to 2**32 * 10,000 - 1.
+    """Return the position of a device in the order of a rollout: a number from 0 to 2**32 * 10,000 - 1.
 
     It is `PARTS` times the first 32 bits of the SHA-256 of the text `salt + seed`. The salt and the seed are texts of
     hex digits.

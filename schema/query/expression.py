@@ -135,7 +135,7 @@ def junction(word: str, operands: Sequence[Expression]) -> Expression:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Compile a pattern of `*` (any characters) and `?` (one character) to a test of a whole text; case matters."""
+    """Return a test for whole texts. In `pattern`, `*` is any characters and `?` is one character. Case matters."""
     match = re.compile(translate(pattern.replace("[", "[[]"))).match
 
     def fits(text: str) -> bool:
@@ -146,7 +146,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 class Budget:
-    """A limit on the work of evaluations: the steps that they may take, and the steps that are left."""
+    """A limit on the steps that evaluations may take, and the number of steps that are left."""
 
     def __init__(self, steps: int) -> None:
         self.steps = self.left = steps
@@ -177,8 +177,6 @@ def spend(steps: int) -> None:
 
 
 class Token(NamedTuple):
-    """A token of an expression, from `start` to `end`."""
-
     kind: str  # a group of `_TOKEN`, or "end"
     text: str
     start: int
@@ -374,7 +372,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def draw(text: str, start: int, end: int) -> tuple[str, str]:
-    """Draw two lines: the expression, or its part around the span, and `~~~^` under the span."""
+    """Return two lines: the expression (a long one is cut to the part around the span), and `~~~^` under the span."""
     first = max(0, min(start - MAX_COLUMNS // 2, len(text) - MAX_COLUMNS))
     line = "".join(char if char.isprintable() else " " for char in text[first : first + MAX_COLUMNS])
     under = max(1, min(end, first + MAX_COLUMNS) - start)
@@ -386,7 +384,7 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """Return a hint about an unknown field: similar fields or, if the name has `/`, the test for a model's name."""
+    """Return a hint about an unknown field: similar fields or, for a name with `/`, how to test a model's name."""
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}

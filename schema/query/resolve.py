@@ -1,7 +1,8 @@
 """Choose one artifact of a model. docs/resolve.md is the specification.
 
-A query is a list of requirements, and a device adds more. An artifact is rejected for the first requirement that it
-does not meet. No I/O: the caller passes data that the state line lacks, such as summaries of old versions.
+A query is a list of requirements, and a device adds more requirements. The first requirement that an artifact does not
+meet is the reason of its rejection. This module does no I/O. The caller passes data that the state line lacks, such as
+summaries of old versions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -142,14 +143,14 @@ def require_member(name: str, artifact: ArtifactSummary, _: int) -> Iterator[Mis
 
 
 def require_presence(paths: Collection[str] | None, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-    """Yield a `Miss` unless the registry has the artifact. `paths` are those that it has; None means all."""
+    """Yield a `Miss` unless the artifact is in the registry, which has the artifacts at `paths` (None: all)."""
     if paths is not None and artifact.path not in paths:
         yield Miss("not-held", "is not held here")
 
 
 class Ranking(NamedTuple):
-    """The result of `judge`: the index of the best artifact of a version, and for each artifact a `Miss`, which is None
-    for the best artifact.
+    """The ranking of a version's artifacts. `best` is the index of the best artifact. `misses` has the reason why each
+    other artifact was not chosen, and None for the best artifact.
     """
 
     best: int | None  # None: no artifact meets all requirements
@@ -229,8 +230,8 @@ class Rejection(NamedTuple):
 class ResolveOutcome(NamedTuple):
     """The result of `resolve_among`: the chosen artifact, and the versions from which it was chosen.
 
-    `candidate` is the artifact's version, the last in `looked_at`. `passed_over` has versions, such as pre-releases,
-    that only a ref with their version number can choose.
+    `candidate` is the version of the artifact. It is the last version in `looked_at`. `passed_over` has versions, such
+    as pre-releases, that only a ref with their version number can choose.
     """
 
     candidate: VersionCandidate | None
@@ -265,8 +266,7 @@ def resolve_among(
     is_slow: Callable[[ArtifactSummary], bool] | None = None,
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """Find the best artifact of the first candidate (a version) that has a matching artifact. Later candidates are not
-    read.
+    """Find the best artifact in the first candidate version that has a matching artifact. Later versions are not read.
 
     `is_slow` is true for an artifact that is slower than full precision on the device. `any_version` is true if the ref
     has no tag.
@@ -301,7 +301,7 @@ WITHHELD = {
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """Return why a version is never chosen unless a ref names it, such as `yanked`; "" if it may be chosen freely."""
+    """Return the reason why only a ref to the version itself can choose it, such as `yanked`; "" if there is none."""
     if entry.gone is not None:
         return entry.gone.how
     return "yanked" if entry.yanked else "prerelease" if version.is_prerelease else ""

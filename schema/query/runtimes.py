@@ -2,9 +2,9 @@
 
 They were measured with wheels of ONNX Runtime from PyPI: each wheel loaded a graph of one `Relu` with rising opsets and
 versions. The wheels were 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0, 1.29.0
-and 1.31.1. If two of them gave equal results, the releases between them count as equal to both. Format 5 came with
-1.13, format 6 with 1.16 (https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html,
-microsoft/onnxruntime#20670). ONNX Runtime loads files of formats before 5 with limits; here such files count as too
+and 1.31.1. If two wheels gave equal results, the releases between them are taken to give the same results. Format 5
+came with 1.13, format 6 with 1.16 (https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html,
+microsoft/onnxruntime#20670). ONNX Runtime loads files of earlier formats with limits. Here these files count as too
 old.
 
 Contrib operators are operators of ONNX Runtime's domain `com.microsoft`. A *need* is an operator, alone or with one
@@ -105,7 +105,7 @@ def all_needs(use: Use) -> Iterator[str]:
 
 
 def needs(uses: Iterable[Use]) -> tuple[str, ...]:
-    """Return those needs of the nodes which some releases of ONNX Runtime may not meet. They are sorted."""
+    """Return the needs of the nodes, sorted. Needs that every release of ONNX Runtime meets are left out."""
     needed = {
         word
         for use in uses
@@ -116,7 +116,7 @@ def needs(uses: Iterable[Use]) -> tuple[str, ...]:
 
 
 def problem(contrib: Iterable[str], release: str) -> str:
-    """Describe the first need that a release such as `1.23.2` does not meet. Return "" if it meets all."""
+    """Describe the first need that a release such as `1.23.2` does not meet, or return "" if it meets all needs."""
     number = release_number(release)
     for need in contrib:
         first = FIRST_RELEASES.get(need)

@@ -1,7 +1,7 @@
 """Public keys, DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse), in-toto statements, and signed log lines.
 
-A signature covers the payload's type and exact bytes. So bytes that were signed as one kind of document are not
-accepted as another kind.
+A signature covers the type and the exact bytes of the payload. Therefore a document that was signed as one type is not
+accepted as another type.
 
 A signed log line has the key `sig`, `<key id>:<base64>`. The signature covers the registry's id and the line. The line
 has the digest `prev` of the line before, so the signature covers the whole log up to the line.
@@ -180,7 +180,7 @@ class Statement(Record, frozen=True):
 
 
 def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
-    """Return the statement that version `version` of the model `name` has this manifest, which is given as bytes.
+    """Return a statement: version `version` of the model `name` has this manifest. `manifest` is given as bytes.
 
     The statement repeats the recipe and all certificates of the manifest, so that an auditor can read them without
     onnxreg.
@@ -228,9 +228,9 @@ def read_sig(text: str) -> Signature:
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
     """Sign a directory that has the `files` and no others. Return a bundle of OpenSSF Model Signing 1.0 (key mode).
 
-    Other programs can check the directory by the bundle, without onnxreg (github.com/sigstore/model-transparency). The
-    bundle is a Sigstore bundle 0.3 whose statement lists every file with its SHA-256. Raise InputError if the key is
-    not ECDSA P-256.
+    With the bundle, other programs can check the directory (github.com/sigstore/model-transparency). The bundle is a
+    Sigstore bundle 0.3 whose statement lists every file with its SHA-256. Raise InputError if the key is not ECDSA
+    P-256.
     """
     if key.kind != BUNDLE_KEY_KIND:
         hint = f"reg key new NAME --kind {BUNDLE_KEY_KIND} makes such a key"
