@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -131,7 +130,7 @@ def run(
         words.append(f"--push={registry.remotes.open(to, create=True).url}")
     lines = [(job, ["export", *words, *job.words()[1:]]) for job in jobs]
     if scheduler is not None:
-        running = _on_cluster(lines, scheduler, actor_of_event(registry.actor) or "")
+        running = _on_cluster(lines, scheduler, timeout, actor_of_event(registry.actor) or "")
     else:
         own = ["--registry", str(registry.store.root.absolute())]
         fitting = (free_memory() or sys.maxsize) // JOB_BYTES
@@ -181,37 +180,46 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
 def _in_processes(
     lines: Sequence[tuple[Job, list[str]]], count: int, minutes: float
 ) -> Generator[tuple[Job, Done]]:
-    """Run the command lines in `count` processes, and yield the answers. If a process dies, only its job fails.
+    """Run the command lines in `count` processes, and yield the answers.
 
-    A process whose step takes longer than `minutes` is ended. Closing the generator interrupts the jobs. Ctrl-C does not
-    reach them, because each process has its own POSIX session.
+    Closing the generator interrupts the jobs. Ctrl-C does not reach them, because each process has its own POSIX session.
     """
-    idle, workers = list[Worker](), list[Worker]()
-
-    def work(words: list[str]) -> Done:
-        if idle:
-            worker = idle.pop()
-        else:
-            workers.append(worker := Worker())
-        with suppress(ConnectionError):
-            worker.channel.send(words)
-        try:
-            answer: Done = apart.receive(worker.channel, SILENT, minutes, worker.process.wait)
-        except RegError as error:
-            workers.remove(worker)
-            _end([worker], [])
-            return error
-        idle.append(worker)
-        return answer
-
+    workers = Workers()
     with ThreadPoolExecutor(count) as threads:
-        futures = {threads.submit(work, words): job for job, words in lines}
+        futures = {threads.submit(workers.run, words, minutes): job for job, words in lines}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-            _end(workers, idle)
+            _end(workers.all, workers.idle)
+
+
+class Workers:
+    """The worker processes of a batch. Each runs one command line at a time."""
+
+    def __init__(self) -> None:
+        self.all, self.idle = list[Worker](), list[Worker]()
+
+    def run(self, words: list[str], minutes: float, actor: str | None = None) -> Done:
+        """Run a command line in an idle worker or a new one. If the worker dies, only this command line fails.
+
+        A worker whose step takes longer than `minutes` is ended. For `actor` see `run_line`.
+        """
+        if self.idle:
+            worker = self.idle.pop()
+        else:
+            self.all.append(worker := Worker())
+        with suppress(ConnectionError):
+            worker.channel.send((words, actor))
+        try:
+            answer: Done = apart.receive(worker.channel, SILENT, minutes, worker.process.wait)
+        except RegError as error:
+            self.all.remove(worker)
+            _end([worker], [])
+            return error
+        self.idle.append(worker)
+        return answer
 
 
 class Worker:
@@ -222,7 +230,9 @@ class Worker:
         with end:
             command = [sys.executable, "-m", "onnxreg.cli.batch", str(end.fileno())]
             pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": [end.fileno()]}
-            self.process = subprocess.Popen(command, start_new_session=True, **pipes)
+            # Dask sets it, for little memory. An export would take a quarter more time.
+            env = {name: value for name, value in os.environ.items() if name != "MALLOC_TRIM_THRESHOLD_"}
+            self.process = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
 
 
 def _end(workers: Collection[Worker], idle: Collection[Worker]) -> None:
@@ -240,8 +250,16 @@ def _end(workers: Collection[Worker], idle: Collection[Worker]) -> None:
         worker.process.wait()
 
 
+_workers = Workers()  # of this Dask worker
+
+
+def _run_on_cluster(words: list[str], minutes: float, actor: str) -> Done:
+    """Run a command line in a child process of a Dask worker, where Dask's profiler does not slow it down."""
+    return _workers.run(words, minutes, actor)
+
+
 def _on_cluster(
-    lines: Sequence[tuple[Job, list[str]]], address: str, actor: str
+    lines: Sequence[tuple[Job, list[str]]], address: str, minutes: float, actor: str
 ) -> Generator[tuple[Job, Done]]:
     """Run the command lines on Dask workers, and yield the answers. If a worker is lost, another one gets its job."""
     with needs("dask", "--scheduler"):
@@ -252,9 +270,11 @@ def _on_cluster(
     except (OSError, ValueError) as error:
         hint = "give the address that it printed: tcp://HOST:8786"
         raise RemoteError(f"no Dask scheduler answers at {address}", hint) from error
-    hint = "every worker needs onnxreg[dask] of this version, --nthreads 1, and memory for an export"
+    hint = "every worker needs onnxreg[dask] of this version, and memory for an export"
     with client:
-        futures = {client.submit(run_line, words, actor, pure=False): job for job, words in lines}
+        futures = {
+            client.submit(_run_on_cluster, words, minutes, actor, pure=False): job for job, words in lines
+        }
         try:
             for future in as_they_end(futures, loop=client.loop):
                 if lost := future.exception():
@@ -329,19 +349,15 @@ def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool)
         raise failure
 
 
-# A Dask worker may have several threads, but exporters and `sys.stdout` allow only one.
-_alone = threading.Lock()
-
-
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
     """Run a command line in this process. Return its `status`, stdout (`out`), stderr (`err`), and `seconds`.
 
-    If `actor` is not None, events record it as their author, instead of this machine's `user@host`.
+    If `actor` is not None, events record it as their author.
     """
     from onnxreg.cli.main import main
 
     began, out, err = time.monotonic(), io.StringIO(), io.StringIO()
-    with _alone, redirect_stdout(out), redirect_stderr(err):
+    with redirect_stdout(out), redirect_stderr(err):
         if actor is not None:
             os.environ["REG_ACTOR"] = actor
         try:
@@ -354,7 +370,7 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve(descriptor: int) -> None:
-    """Read command lines (lists of words) from a channel and run each. All runs share one import of PyTorch.
+    """Read the arguments of `run_line` from a channel, and run each command line. All share one import of PyTorch.
 
     While a command line runs, the label of each step is sent back as the step begins. When the command line ends, the
     result of `run_line` is sent back.
@@ -363,7 +379,7 @@ def serve(descriptor: int) -> None:
     answer: dict[str, Any] = {}
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while answer.get("status") != EXIT_STATUS["interrupted"]:
-            answer = run_line(channel.recv())
+            answer = run_line(*channel.recv())
             channel.send(answer)
 
 

@@ -29,6 +29,7 @@ def benchmark() -> list[Row]:
 
 def _measure(root: Path, jobs: Path) -> Iterator[Row]:
     env = {**os.environ, "REG_HOME": str(root / "home"), "HF_HUB_OFFLINE": "1"}
+    env["XDG_CACHE_HOME"] = str(root / "cache")
     reg = Path(sys.executable).with_name("reg")
     with dask_cluster.running(env, root / "cluster", WORKERS) as cluster:
         before = processor_seconds(cluster)

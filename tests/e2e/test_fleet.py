@@ -188,7 +188,10 @@ def stop_a_busy_worker(home: Path) -> int | None:
 @pytest.mark.large
 @pytest.mark.skipif(sys.platform != "linux", reason="the files of a process are read from /proc")
 def test_a_killed_worker_of_a_cluster_costs_one_export(reg, environment, make_checkpoint, tmp_path):
-    """Four workers, eight jobs; the results are those of one process. Each worker imports torch once."""
+    """Four workers, eight jobs; the results are those of one process. The child of each worker imports torch once.
+
+    A child whose worker is gone ends.
+    """
     rows = [
         f"- {{source: {make_checkpoint(seed=seed)}, name: acme/m{seed}, version: 1.0.0, task: default}}"
         for seed in range(8)
@@ -204,8 +207,10 @@ def test_a_killed_worker_of_a_cluster_costs_one_export(reg, environment, make_ch
         started(environment, tmp_path, jobs, "--scheduler", dask.address, "--push", "./share") as process,
     ):
         victim = wait_until(lambda: stop_a_busy_worker(home))
-        os.kill(victim, signal.SIGKILL)
+        os.kill(int(Path(f"/proc/{victim}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        os.kill(victim, signal.SIGCONT)
         _, said = process.communicate(timeout=240)
+        wait_until(lambda: not Path(f"/proc/{victim}").exists())
     assert process.returncode == 0, said
     noted_pids = [line.split() for line in notes.read_text().splitlines()]
     exports, imports = (

@@ -253,9 +253,9 @@ def test_no_scheduler_answers_or_dask_is_missing(reg, given, monkeypatch):
 def test_a_worker_answers_line_by_line_and_ends_when_nobody_asks():
     worker = batch.Worker()
     with worker.channel as channel:
-        channel.send(["--version"])
+        channel.send((["--version"], None))
         first = channel.recv()
-        channel.send(["show", "none", "--json"])
+        channel.send((["show", "none", "--json"], None))
         second = channel.recv()
     assert worker.process.wait(60) == 0
     assert (first["status"], first["out"][:4], second["status"]) == (0, "reg ", 3)
@@ -266,7 +266,7 @@ WORKER = f"""#!{sys.executable}
 import ctypes, os, signal, sys, time
 from onnxreg.cli import apart, batch
 
-def run_line(words):
+def run_line(words, actor):
     work = {{"sleep": lambda: time.sleep(60), "hang": hang, "die": lambda: os.kill(os.getpid(), 9), "do": dict}}[words[0]]
     return apart.run(lambda steps: steps.step(f"running {{words[0]}}") or work(), None) or time.sleep(0.5) or {{"status": 0}}
 
