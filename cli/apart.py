@@ -1,4 +1,4 @@
-"""Run work in a child process. If native code hangs or crashes, only the child ends, and an error says so.
+"""Run work in a child process. If native code hangs or crashes, only the child ends, and an error is raised.
 
 The child is a fork, made before PyTorch is imported. The child has a POSIX session of its own, and sends the labels of
 its steps through a pipe.
@@ -29,9 +29,9 @@ def run(work: Callable[[Progress], Result], progress: Progress, minutes: float =
     """Run `work` in a child process, and return its result or raise its error. The child pickles the result or the
     error.
 
-    Only the program `reg` starts a child, and only where a process can fork; a worker of a batch runs the work itself.
-    Raise the errors of `receive`, and RuntimeError with the child's traceback for an unexpected error. At the end, even
-    after Ctrl-C or SIGTERM, the child and its own children are killed.
+    A child is started only in the program `reg`, and only if the system can fork. A worker of a batch runs the work
+    itself. Raise the errors of `receive`, and RuntimeError with the child's traceback for an unexpected error. At the
+    end, even after Ctrl-C or SIGTERM, the child and its own children are killed.
     """
     if watcher is not None:
         try:
@@ -69,13 +69,13 @@ def run(work: Callable[[Progress], Result], progress: Progress, minutes: float =
 
 
 def receive(channel: "Connection", progress: Progress, minutes: float, wait: Callable[[], int]) -> Any:
-    """Return the answer of a process. Before the answer, the process sends the label of each step that begins, and ""
-    while no step runs.
+    """Return the answer of a process. Before the answer, the process sends the label of each step when the step begins,
+    and "" when no step runs.
 
     `minutes` is the limit for each step; 0 means no limit. `wait` waits for the end of the process and returns its
     status.
 
-    Raise ConversionError if a step takes longer, and if the process ends without an answer. Raise HostError if the
+    Raise ConversionError if a step exceeds the limit, or if the process ends without an answer. Raise HostError if the
     process was killed, as Linux does when memory is short.
     """
     label = ""
@@ -98,7 +98,7 @@ def receive(channel: "Connection", progress: Progress, minutes: float, wait: Cal
 
 
 def _answer(work: Callable[[Progress], Any], channel: "Connection", end: "Connection") -> None:
-    """Do the work in the child, and send its result, in a tuple, or its error."""
+    """Do the work in the child. Send the result in a tuple, or the error."""
     channel.close()
     os.setsid()
     if sys.platform == "linux":

@@ -29,7 +29,7 @@ from onnxreg.schema.core.ref import Version
 
 
 class Verb(NamedTuple):
-    """A verb. Its function in the module is `command`, or has the verb's name: `add`, `import_`, `remote_add`."""
+    """A verb of the table. Its function in the module is called `command`, or like the verb: `import_`, `remote_add`."""
 
     summary: str  # the line in `reg --help`
     module: str  # in `cli/commands`
@@ -154,7 +154,7 @@ def run_app(words: list[str]) -> None:
 
 
 def _skip_globals(words: Sequence[str]) -> list[str]:
-    """Return the words without the global options before the verb; [] if the verb is unknown."""
+    """Return the words from the verb on, without the global options before it. Return [] if the verb is unknown."""
     remaining = iter(words)
     for word in remaining:
         if word == "--registry":
@@ -166,7 +166,7 @@ def _skip_globals(words: Sequence[str]) -> list[str]:
 
 @cache
 def build(alone: str | None = None) -> Any:
-    """Build the command line with only the verb `alone`, so that the program starts fast; None means every verb."""
+    """Build the command line with every verb or, so that the program starts fast, only with the verb named `alone`."""
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -190,12 +190,12 @@ def build(alone: str | None = None) -> Any:
 
 
 def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a verb's function for typer. The wrapper passes the session in typer's context to the function.
+    """Wrap a verb's function for typer. The wrapper takes the session from typer's context, and passes it on.
 
-    The wrapper has the option `--json` if the verb's help describes `--json`. In place of a parameter `query`, the
-    wrapper has the options that the function `query` declares. If the verb raises an error because an argument is
-    misplaced, the wrapper sets a hint that says where the argument belongs. If `--remote` is set, the wrapper adds
-    `(with the same --remote)` to a hint that names a command about channels, such as `reg tag`.
+    If the verb's help describes `--json`, the wrapper has this option. A parameter `query` is replaced by the options
+    that the function `query` declares. If an argument is misplaced, the hint of the verb's error says where it belongs.
+    If `--remote` is set, a hint that names a command about channels, such as `reg tag`, ends in `(with the same
+    --remote)`.
     """
     signature = inspect.signature(verb)
     _, *parameters = signature.parameters.values()
@@ -355,7 +355,7 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
 
 
 def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> str:
-    """Return advice such as `write reg pull acme/pii origin` if an argument is at the wrong place, otherwise "".
+    """Return advice such as `write reg pull acme/pii origin` if an argument is in the wrong place. Otherwise return "".
 
     `extra` is an argument that the parser did not expect. Without `extra`, `error` is the error that the verb raised.
     """

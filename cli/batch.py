@@ -39,7 +39,7 @@ Outcome = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """One export of a job file: a row that `read_jobs` has read."""
+    """One export of a job file. `read_jobs` makes it from a row of the file."""
 
     row: int  # from 1
     called: str  # in messages
@@ -47,7 +47,7 @@ class Job(NamedTuple):
     request: ExportRequest
 
     def words(self) -> list[str]:
-        """Return the job's command line, from `export` on. No value of the row can act as an option."""
+        """Return the job's command line from `export` on. A value of the row is never read as an option."""
         request = self.request
         kinds = {"profile": request.profile, "task": request.task, "recipe": request.recipe}
         values = {"name": request.name, "version": self.version, **kinds, **request.options}
@@ -94,7 +94,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _resolve_path(text: Any, directory: Path) -> str:
-    """Resolve a path, or the path in `file.py:function`, against the directory if the file exists there."""
+    """Resolve the path in `text` (a path or `file.py:function`) against the directory, if the file exists there."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -112,9 +112,10 @@ def run(
     no_cache: bool,
     timeout: float,
 ) -> None:
-    """Run the jobs of a file in processes (None: as many as fit into this machine) or on a Dask scheduler.
+    """Run the jobs of a file on a Dask scheduler, or in processes (None: as many as fit into this machine).
 
-    Raise InputError, before any job runs, if rows are certain to fail. Raise an error after all jobs if any failed.
+    Raise InputError, before any job runs, if rows are certain to fail. If a job fails, raise an error after the last
+    one.
     """
     from onnxreg.converters.tasks.code import absolute
     from onnxreg.registry.system import actor_of_event
@@ -236,7 +237,7 @@ class Worker:
 
 
 def _end(workers: Collection[Worker], idle: Collection[Worker]) -> None:
-    """Kill idle workers and interrupt busy ones. Kill these after `PATIENCE` seconds, or at a second Ctrl-C."""
+    """Kill idle workers and interrupt busy ones. Kill the busy ones after `PATIENCE` seconds or at a second Ctrl-C."""
     patience = PATIENCE
     for worker in workers:
         worker.process.send_signal(signal.SIGKILL if worker in idle else signal.SIGINT)
@@ -352,7 +353,7 @@ def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool)
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
     """Run a command line in this process. Return its `status`, stdout (`out`), stderr (`err`), and `seconds`.
 
-    If `actor` is not None, events record it as their author.
+    If `actor` is not None, it is the author of the recorded events.
     """
     from onnxreg.cli.main import main
 

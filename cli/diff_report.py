@@ -59,14 +59,14 @@ def doubts_of(sides: Iterable[Release]) -> Iterator[str]:
 
 
 def tables(screen: DiffOverview) -> list[Table]:
-    """Return the tables of artifacts, figures and facts, each cut to fit a screen; [] if nothing changed."""
+    """Return the tables of artifacts, figures and facts, cut to fit a screen. Return [] if nothing changed."""
     if screen.is_empty:
         return []
     return [_artifact_table(screen.artifacts), _figure_table(screen), _fact_table(screen.facts)]
 
 
 def folded_line(screen: DiffOverview, listing: str) -> str:
-    """Return a line such as `and 47 changes that follow from new weights (LISTING)`; "" if no change is folded."""
+    """Return a line such as `and 47 changes that follow from new weights (LISTING)`, or "" if no change is folded."""
     groups = {group.cause: len(group.changes) for group in screen.folded}
     total = sum(groups.values())
     causes = {cause: f"from {cause}" if cause else "without effect on an app" for cause in groups}
@@ -81,7 +81,7 @@ def folded_line(screen: DiffOverview, listing: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape text of other people for Markdown and HTML. A zero-width space breaks addresses and mentions."""
+    """Escape a text that others wrote for Markdown and HTML. A zero-width space breaks addresses and mentions."""
     inert = _REFERENCE.sub("\u200b", printable(text))
     return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", inert)
 
@@ -130,7 +130,7 @@ def _figure_table(screen: DiffOverview) -> Table:
 
 
 def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
-    """Name each row's artifact: by precision, by file name if precisions repeat, or by path if file names repeat."""
+    """Name each row's artifact by its precision. If this is ambiguous, use the file names and, at last, the paths."""
     sides = {row.name: row.new or row.old for row in screen.artifacts}
     paths = {row.artifact: row.path for row in rows}
     precisions = {name: side.precision for name, side in sides.items() if side is not None and name in paths}

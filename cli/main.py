@@ -17,7 +17,7 @@ BRIEF = {"coverage", "diff", "history", "log", "ls", "pull", "push", "query", "r
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status. Only a bug raises an exception."""
+    """Run one command and return its exit status. An exception from this function is a bug."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     program.is_running = arguments is None
     if arguments is None and words and words[0] in BRIEF:
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def quick_exit(status: int) -> NoReturn:
-    """Flush the output and end the process. Finalizing would wait for threads that wait for a server."""
+    """Flush the output and end the process at once, without waiting for threads that wait for a server."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

@@ -48,7 +48,7 @@ class Session:
     def open(self, create: bool | None = False) -> "Registry":
         """Open the registry. If no registry exists, `create=True` makes one, and `create=False` raises NotFoundError.
 
-        If no registry exists and `create` is None, none is made, and only the remotes of the result can be used.
+        If `create` is None, a registry need not exist. Without one, only the remotes of the result can be used.
         """
         from onnxreg.registry.registry import Registry
 
@@ -85,7 +85,7 @@ class Session:
         return Remotes(DirectoryRegistry(self.root))
 
     def heads(self) -> "KnownHeads":
-        """Return the known heads of this user: the last history that was seen of each model. Notices go to stderr."""
+        """Return this user's known heads, with which later reads of logs are compared. Notices go to stderr."""
         from onnxreg.registry.trust.known_heads import KnownHeads
 
         return KnownHeads(stale=self._tell_stale, warn=self.warn)
@@ -101,7 +101,7 @@ class Session:
         self._tell_once(name, f"offline: {name} as it was", seconds)
 
     def _tell_once(self, name: str, message: str, seconds: float) -> None:
-        """Print `message` and its age as a warning, but only once. Raise GateError if the age is above `max_age`."""
+        """Print `message` and its age as a warning, but only once. Raise GateError if the age exceeds `max_age`."""
         if message not in self._told:
             self.warn(f"{message} {duration(seconds)} ago")
         self._told.add(message)
@@ -116,13 +116,13 @@ class Session:
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """Open the local registry and, if `remote` is given, that remote. In that case no local registry is needed."""
+        """Open the local registry, and the remote if `remote` is given. With a remote, no local registry is needed."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
     @staticmethod
     def place(remote: "RegistryStore | None") -> str:
-        """Return the end of a message: ` in URL` for a remote, and "" for the local registry."""
+        """Return words for the end of a message: ` in URL` for a remote, or "" for the local registry."""
         return "" if remote is None else f" in {remote.url}"
 
     def check_target(self, directory: Path) -> Path:
@@ -134,7 +134,7 @@ class Session:
         return folder
 
     def show(self, document: object, *parts: str | Iterable[str] | None) -> None:
-        """With `--json`, print `document`. Otherwise print `parts`: lines, and lists of lines such as a `table`."""
+        """Print `document` if `--json` is set. Otherwise print `parts`, which are lines or lists of lines."""
         if self.as_json:
             write_json(document)
         else:
@@ -156,13 +156,13 @@ class Session:
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option with a value, by default named like the parameter. `default=...` makes it required."""
+    """Declare an option with a value. Its default name is the parameter's name. `default=...` makes it required."""
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
     return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare an option without a value. By default, it has the name of the function's parameter."""
+    """Declare an option without a value. Its default name is the parameter's name."""
     return typer.Option(False, *names, help=help)
 
 
@@ -174,7 +174,7 @@ def argument(help: str, metavar: str, models: bool = False, **more: Any) -> Any:
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield the models' names that begin with `incomplete`. Errors are ignored: a completion prints none."""
+    """Yield the models' names that begin with `incomplete`. Errors are ignored, since the shell would show them."""
     chosen = context.find_root().params.get("registry")  # a text in some shells
     with suppress(RegError, OSError):
         names = Session(None if chosen is None else Path(chosen)).reader(checked=False).names()
@@ -223,7 +223,7 @@ DEVICE = option(
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """Split each text at `=`. Raise InputError if a part is missing; `empty` allows a missing value."""
+    """Split each text at `=`. Raise InputError if a part is missing. With `empty`, the value may be missing."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):
@@ -259,7 +259,7 @@ def query(
         metavar="REF",
     ),
 ) -> "Query":
-    """Make a query of options. Raise InputError for a malformed value, and NotFoundError for an unknown version."""
+    """Make a query from options. Raise InputError for a malformed value, and NotFoundError for an unknown version."""
     from onnxreg.schema.query.expression import parse
     from onnxreg.schema.query.resolve import Query
 
@@ -296,7 +296,7 @@ def _contracts(session: Session, remote: str | None, offline: bool, words: Itera
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """Return the device that `--device` names. Raise InputError if a file does not have exactly one device."""
+    """Return the device of the option `--device`. Raise InputError if a file of devices does not have exactly one."""
     if word is None:
         return None
     devices = read_devices(word)
@@ -306,7 +306,7 @@ def read_one_device(word: str | None) -> "Device | None":
 
 
 def read_devices(word: str) -> "list[Device]":
-    """Return the devices that an option names: the device of a preset, or all devices in a file.
+    """Return the devices that an option names. `word` is the name of a preset, or the path of a file of devices.
 
     Raise InputError, naming file and device, if a device is malformed. Raise NotFoundError if the file does not exist.
     """

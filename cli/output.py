@@ -1,4 +1,4 @@
-"""JSON, tables, progress, and errors with their exit statuses. Every verb needs this, so it imports nothing heavy."""
+"""JSON, tables, progress, and errors with their exit statuses. Every verb needs this, so it imports nothing slow."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def _plain(value: Any) -> Any:
 
 
 def fields(item: object, names: str) -> dict[str, Any]:
-    """Return attributes as a dict: `seq bytes=result.size` gives `{seq: item.seq, bytes: item.result.size}`."""
+    """Return attributes as a dict. The names `seq bytes=result.size` give `{seq: item.seq, bytes: item.result.size}`."""
     pairs = (name.rpartition("=") for name in names.split())
     return {key or path: attrgetter(path)(item) for key, _, path in pairs}
 
@@ -72,7 +72,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """Escape control characters. Text of other people could control the terminal."""
+    """Escape control characters. A text that others wrote could otherwise control the terminal."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
@@ -85,26 +85,26 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def standing(item: Any, state: str = "") -> str:
-    """Return an artifact's state for people: `reference` if the state of a full-precision file is `unknown`."""
+    """Return an artifact's state for people. A full-precision file whose state is `unknown` is a `reference`."""
     state = state or item.state
     return "reference" if state == "unknown" and item.precision == "float32" else state
 
 
 def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
-    """Fold a text at `width`, with `first` before the first line and `indent` before each further line."""
+    """Fold a text at `width`. Put `first` before the first line, and `indent` before each further line."""
     return TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False).fill(text)
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line at the terminal's width, if there is a terminal, with `indent` before further lines."""
+    """Fold a line at the width of the terminal, if there is one. Put `indent` before further lines."""
     return filled(line, get_terminal_size().columns, indent) if (stream or sys.stdout).isatty() else line
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield the lines of a table. Columns that are empty in every row are left out.
 
-    In a cell, None is shown as nothing, a sequence is joined by commas, and a digest is shortened. On a narrow
-    terminal, the widest columns are folded.
+    A cell is empty for None. Sequences are joined by commas, and digests are shortened. On a narrow terminal, the
+    widest columns are folded.
     """
     body = [[printable(_cell(cell)) for cell in row] for row in rows]
     shown = [index for index in range(len(header)) if any(row[index] for row in body)]
@@ -132,14 +132,14 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 
 def shortened(value: object) -> str:
-    """Format a value in at most 60 characters: text as it is, None as `nothing`, any other value as JSON."""
+    """Format a value in at most 60 characters: a text unchanged, None as `nothing`, and any other value as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
     text = "nothing" if value is None else text
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def number(value: float | None) -> str:
-    """Format a number with four significant digits; None gives ""."""
+    """Format a number with four significant digits. None gives ""."""
     return "" if value is None else f"{value:.4g}"
 
 
@@ -175,7 +175,7 @@ class InterruptError(RegError, family="interrupted"):
 
 
 def report(error: RegError | KeyboardInterrupt | OSError, is_json: bool = False) -> int:
-    """Print an error on stderr; if `is_json` is set, as `{"error": {...}}`. Return the exit status of the error."""
+    """Print an error on stderr, as `{"error": {...}}` if `is_json` is set. Return the exit status of the error."""
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
     if isinstance(error, OSError):
@@ -205,7 +205,7 @@ def _of_system(error: OSError) -> RegError:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Turn Ctrl-C into an InterruptError whose hint says that a second run continues the transfer.
+    """A context that turns Ctrl-C into an InterruptError. Its hint says that a second run continues the transfer.
 
     A library may catch the first interrupt, so the signal is sent again every 1.5 s until the context ends.
     """
@@ -233,7 +233,7 @@ def resumable() -> Iterator[None]:
 
 @contextmanager
 def prefix_outcome(outcome: str) -> Iterator[None]:
-    """Put `outcome`, a note about finished work, before the message of an error."""
+    """A context that puts `outcome`, a note about finished work, before the message of an error."""
     try:
         yield
     except RegError as error:
@@ -245,7 +245,7 @@ def prefix_outcome(outcome: str) -> Iterator[None]:
 
 @contextmanager
 def needs(extra: str, purpose: str) -> Iterator[None]:
-    """Turn the ImportError of a missing library into a HostError that names the extra to install."""
+    """A context that turns the ImportError of a missing library into a HostError that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -260,7 +260,7 @@ CONTROL_C = "^C "  # a terminal adds this at Ctrl-C; a line of progress leaves r
 
 
 class Drawn(Progress):
-    """Progress as one line: a label of at most `room` characters, and the bytes of all files."""
+    """Progress that is shown as one line: a label of at most `room` characters, and the bytes of all files."""
 
     def __init__(self, bar: "Bar", label: str, room: int) -> None:
         self._bar, self._room, self._planned = bar, room, 0
@@ -284,8 +284,6 @@ class Drawn(Progress):
 
 
 class Steps(Progress):
-    """Progress that calls `draw` with each step's label."""
-
     def __init__(self, draw: Callable[[str], object]) -> None:
         self._draw = draw
 
@@ -295,7 +293,7 @@ class Steps(Progress):
 
 @contextmanager
 def files(label: str, silent: bool) -> Iterator[Progress]:
-    """Show the transferred bytes and the total on stderr, if it is a terminal."""
+    """A context that shows the transferred bytes and the total on stderr, if stderr is a terminal."""
     if silent or not sys.stderr.isatty():
         yield SILENT
         return
@@ -309,7 +307,7 @@ def files(label: str, silent: bool) -> Iterator[Progress]:
 
 
 def transfer(label: str, width: int) -> tuple[Any, Progress]:
-    """Return the line that rich draws for a transfer, and the progress that updates it."""
+    """Return the line that rich draws for a transfer, and the `Progress` that updates this line."""
     from rich import progress
     from rich.constrain import Constrain
     from rich.table import Column
@@ -327,7 +325,7 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Progress]:
-    """Show the current step on stderr, with a spinner and the time. Without a terminal, print a line for each step."""
+    """A context that shows the current step with a spinner and the time. Without a terminal, each step is a line."""
     if silent or not sys.stderr.isatty():
         yield Steps(lambda label: silent or print(f"{label} ...", file=sys.stderr, flush=True))
         return

@@ -41,7 +41,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 
 def name_of(parameter: Any) -> str:
-    """Return the name of an argument, or of an option with its placeholder, such as `--format TEXT`."""
+    """Return an argument's name, or an option's name with its placeholder, such as `--format TEXT`."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar).strip("[].")
     names = "/".join((*parameter.opts, *parameter.secondary_opts))
@@ -49,7 +49,6 @@ def name_of(parameter: Any) -> str:
 
 
 def cli_page() -> str:
-    """Return the text of `docs/cli.md`."""
     verbs = dict(commands(build()))
     panels = {
         panel: [name for verb in members for name in verbs if name.partition(" ")[0] == verb]
@@ -112,7 +111,6 @@ def _markdown(paragraph: str) -> str:
 
 
 def is_stale() -> bool:
-    """True if the page differs from the text that the code generates."""
     return not PAGE.is_file() or PAGE.read_text("utf-8") != cli_page()
 
 

@@ -21,7 +21,7 @@ MAX_NAMED_DAMAGES = 5
 def read_catalog(
     session: Session, reader: RegistryReader, pattern: str, artifacts: bool, max_age: int | None
 ) -> "Catalog":
-    """Read the models of a registry and, with `artifacts`, the artifacts of the models that match `pattern`."""
+    """Read the models of a registry. With `artifacts`, also read the artifacts of the models that match `pattern`."""
     from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
     with reading_steps(session) as progress:
@@ -35,7 +35,7 @@ def reading_steps(session: Session) -> AbstractContextManager[Progress]:
 
 
 def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dict[str, str]:
-    """Print the age of a published catalog. Return `{snapshot: time}` for JSON; {} if `time` is None."""
+    """Print the age of a published catalog. Return `{snapshot: time}` for the JSON, or {} if `time` is None."""
     if time is None:
         return {}
     from onnxreg.registry.search.catalogs import age_of

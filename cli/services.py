@@ -45,8 +45,8 @@ def publish(
 ) -> "tuple[Release, list[LatencyTable]]":
     """Run a plan, publish its draft, and attest the measured latencies. Return the version and the latencies.
 
-    If an equal plan already made a version, return this version without a run. A family's plan always runs, because its
-    latency is measured. A plan with a skipped step always runs too, because the step's tool may be installed now.
+    If an equal plan already made a version, return this version and run nothing. The plan of a family always runs,
+    because latency is measured. A plan with a skipped step runs too, because the step's tool may be installed now.
 
     If `cached` is false, every step runs, and no result is cached. If `is_preview` is set, nothing is published, and
     the version that would be published is returned. `minutes` limits the time of each step. The limit holds only in the
@@ -92,7 +92,7 @@ def _check_source(registry: "Registry", plan: "ExportPlan", version: Version) ->
 
 
 def step_cache() -> "StepCache":
-    """Open the user's cache of export steps. It is outside of the registry, so that nobody else can write into it."""
+    """Open the user's cache of export steps. It is outside of the registry, so that no other user can write into it."""
     from onnxreg.converters.engine.cache import MAX_CACHE_BYTES, StepCache
 
     limit = system.variable("REG_CACHE_SIZE")
@@ -100,7 +100,7 @@ def step_cache() -> "StepCache":
 
 
 class ArtifactProof(NamedTuple):
-    """The proof of the artifact at `path`, which was compared with the artifact or file `parent`."""
+    """A proof about the artifact at `path`. `parent` is the artifact or file with which it was compared."""
 
     path: str
     parent: str
@@ -114,7 +114,7 @@ def prove_version(
     parent: Path | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[ArtifactProof]:
-    """Yield the proof of each artifact at `paths`; by default, of each artifact with a parent in the version.
+    """Yield a proof for each artifact at `paths`. By default, these are all artifacts with a parent in the version.
 
     With `parent`, the artifacts are compared with this file. Raise NotFoundError if this file or an artifact at `paths`
     does not exist. Raise InputError if an artifact cannot be proven.
@@ -150,7 +150,7 @@ def measure_version(
 ) -> bytes:
     """Time the artifacts at `paths` (default: all) and their parents in full precision. Return the benchmark document.
 
-    Raise NotFoundError for an unknown path. Raise InputError in the cases of `timed_pairs`.
+    Raise NotFoundError for an unknown path. Raise InputError as `timed_pairs` does.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -169,7 +169,7 @@ def measure_version(
 
 
 class DeltaReport(NamedTuple):
-    """A version's deltas. `new` counts those made now. `unlike` lists the files too different for a delta."""
+    """A version's deltas. `new` is the number made now. `unlike` lists files that are too different for a delta."""
 
     ref: Ref
     deltas: list[Delta]
@@ -181,7 +181,7 @@ class DeltaReport(NamedTuple):
 def make_deltas(
     registry: "Registry", store: RegistryStore, ref: Ref, since: Collection[Version], progress: Progress
 ) -> DeltaReport:
-    """Make deltas from older versions to a version in `store`. Files that `registry` has are not fetched.
+    """Make deltas from older versions to a version in `store`. Only files that `registry` lacks are fetched.
 
     The older versions are `since`; by default, they are the previous release and the versions that channels hold.
 
@@ -241,7 +241,7 @@ def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
-    """Return the files with the positions of their tensors. Tensors in external data belong to the data file."""
+    """Return the files with the positions of their tensors. A tensor in external data belongs to that data file."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

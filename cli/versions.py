@@ -28,7 +28,7 @@ MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8  # on the screen; recalls of an art
 
 
 def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
-    """Return the recorded proofs of a version, by the artifact's path."""
+    """Return the recorded proofs of a version, by the paths of the artifacts."""
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     from onnxreg.registry.trust.known_heads import load_trust
@@ -46,9 +46,9 @@ def blocks(*parts: Iterable[str]) -> Iterator[str]:
 def screen(
     version: Release, remote: str | None, is_full: bool
 ) -> tuple[Sequence[Iterable[str]], Sequence[Iterable[str]]]:
-    """Return the blocks of lines that `reg show` prints, and the further blocks of `--full`.
+    """Return two lists of blocks of lines: what `reg show` prints, and what `--full` adds.
 
-    `remote` is the remote that was read; the suggested commands name it.
+    `remote` is the remote from which the version was read. The suggested commands name this remote.
     """
     manifest = version.manifest
     partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
@@ -82,8 +82,8 @@ def report_published(
 ) -> None:
     """Show the result of `export`, `add` or `import`. `more` has further fields of the JSON.
 
-    The output for people also has the blocks of lines `measured`, then `last`, then `remarks`. If `is_preview` is set,
-    this output says that nothing was published.
+    `measured`, `last` and `remarks` are printed for people, in this order. If `is_preview` is set, the output also says
+    that nothing was published.
     """
     facts = [_artifacts(release), doubts(release), _remarks(release), *measured]
     existing = printable("" if release.new else _existing(release))
@@ -119,7 +119,7 @@ def _existing(release: Release) -> str:
 
 
 def doubts(version: Release) -> Iterator[str]:
-    """Yield a sentence if the files are gone, and for each artifact whose state disagrees with a later evaluation."""
+    """Yield a sentence if the files are gone, and one for each artifact that a later evaluation judges differently."""
     if version.gone:
         yield f"{version.gone}: the files of {version.ref} are gone"
     yield from (printable(state.remark) for state in version.states.values() if state.remark)
@@ -198,7 +198,7 @@ def _artifacts(version: Release) -> Iterator[str]:
 
 
 def _reasons(version: Release) -> Iterator[str]:
-    """Yield the reasons why artifacts, other than heads of a family, are not certified."""
+    """Yield the reasons why artifacts are not certified. Heads of a family are left out."""
     yield from doubts(version)
     heads = version.manifest.heads
     for item in version.manifest.artifacts:
@@ -240,8 +240,8 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 
 
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield lines about inputs, outputs, opset and operators of the graphs that an app loads, for each group of graphs
-    with equal inputs and outputs. If there are several groups and `is_full` is not set, yield a table of the groups.
+    """Yield lines about what the graphs need: inputs, outputs, opset and operators. Graphs with equal inputs and
+    outputs form a group. If there are several groups and `is_full` is not set, yield a table of the groups.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
@@ -299,7 +299,7 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """Return the names of an artifact's operators. Other domains than ai.onnx come first, as `domain:name`."""
+    """Return the names of an artifact's operators. Operators outside of ai.onnx come first, as `domain:name`."""
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators
@@ -368,7 +368,7 @@ def _translation(version: Release) -> Iterator[str]:
 
 
 def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
-    """Yield lines about the search that made the version: its candidates with their figures, and the winner."""
+    """Yield lines about the search that made the version: the candidates with their figures, and the winner."""
     record = _recorded(version, "search")
     if not record:
         return
@@ -411,7 +411,7 @@ def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> 
 
 
 def _next_steps(version: Release) -> Iterator[str]:
-    """Yield the next command: a push if all files are certified, a search if some failed, else an evaluation."""
+    """Yield the next command. It is a push if all files are certified, a search if some failed, else an evaluation."""
     rules = {item.path: item.certification.rule for item in version.manifest.artifacts}
     judged = {
         path: item.state for path, item in version.states.items() if rules[path] or item.state == "refused"

@@ -44,7 +44,7 @@ HEADER_BYTES, END_BYTES = 30, 22
 
 
 def exceeded_limit(names: Collection[str]) -> str:
-    """Return the limit of archives that these entries exceed, as a phrase, or "" if they exceed no limit."""
+    """Return a phrase for the limit of archives that these entries exceed, or "" if they exceed no limit."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(protocol.model_of(name) is not None for name in names)
@@ -143,8 +143,6 @@ class _Span(Readable):
 
 
 class ArchiveRegistry(protocol.RegistryStore):
-    """A registry in an archive, for reading."""
-
     store: ArchiveStore
 
     def __init__(self, path: Path) -> None:
@@ -214,7 +212,7 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
 
 
 def choose(source: protocol.RegistryReader, refs: Collection[str], every: bool = False) -> protocol.Carried:
-    """Return the versions that `refs` name. If `every` is set, return all versions of the matching models.
+    """Return the versions that `refs` name or match. If `every` is set, return all versions of the models in `refs`.
 
     Raises InputError if no version matches.
     """

@@ -3,7 +3,7 @@
 A policy governs a channel if it has a rule for the channel. Only a promotion moves a governed channel: `ChannelGate`
 judges the version by the newest policy, and the event records the findings as evidence. When a channel is read, its
 version is judged again, from the log and its blobs. The start and each `advance` of a rollout are judged and recorded
-as promotions are, but the channel itself moves only at `finish`. See docs/gates.md.
+like promotions. The channel itself moves only at `finish`. See docs/gates.md.
 """
 
 import secrets
@@ -80,7 +80,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by these demands. `past` has the channel's earlier moves; None means all in the log."""
+        """Judge a version by these demands. `past` has the channel's earlier moves (None: read them from the log)."""
         log, entry, trust = self.log, self.log.versions[version], self.trust
         manifest = log.manifest(version)
         counted = {key for rule in self.rules for key in rule.checks} & set(demands)
@@ -151,7 +151,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check all promotions in the history of a governed channel, each by the policy of its time.
+        """Check all promotions in the history of a governed channel. Each is checked against the policy of its time.
 
         Raises GateError if evidence is wrong, or if a promotion was made under an older policy than the promotion
         before it. Also raises GateError if a promotion before the last move made changes that its own policy forbids.
@@ -184,11 +184,11 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return the manifest with which `manifest` is compared before a channel moves to it, or None for no comparison.
+    """Return the earlier manifest with which a channel's new `manifest` is compared. None means no comparison.
 
-    `past` are the channel's earlier moves. If none of them was a promotion and the last one was to `manifest`, return
-    None. Otherwise, leave out all moves to `manifest`, and return the manifest of the last promotion. If no promotion
-    is left, return the manifest of the last move.
+    `past` has the channel's earlier moves. Moves to `manifest` itself are skipped. Of the others, the last promotion is
+    used or, if there is no promotion, the last move. There is one exception: if `past` has no promotion at all and ends
+    with a move to `manifest`, return None.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -198,7 +198,7 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """Return the line number of a promotion's policy. Raises GateError if policy or evidence does not fit."""
+    """Check a promotion's policy and evidence. Return the policy's line number. Raises GateError if one is wrong."""
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:
@@ -219,7 +219,7 @@ def check_holder(
     index: StoredObject | None,
     policy: StoredObject,
 ) -> None:
-    """Check that a version meets the policy. A query found the version (`located`) for `channel` or for its rollout.
+    """Check that the version `located` meets the policy. A query found this version for `channel` or for its rollout.
 
     `index` is the index file that the query read. Raises GateError if the version fails the policy, or if channel or
     rollout changed after the query. Raises IntegrityError if `index` is wrong.
@@ -250,7 +250,7 @@ def check_holder(
 
 
 def promotion_documents(log: Log) -> set[Digest]:
-    """Return the digests of all documents that an offline reader needs to judge the governed channels."""
+    """Return the digests of the documents that are needed to judge the governed channels offline."""
     governed = {tag: current for tag, current in log.channels.items() if current.evidence}
     moves = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
     digests = {digest for event in moves for digest in (event.manifest, event.evidence) if digest}
@@ -278,9 +278,9 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tupl
 
 
 def check_free(reader: RegistryReader, name: str, channel: str, option: str = "") -> None:
-    """Raise GateError if a channel is governed, since only a promotion moves a governed channel.
+    """Raise GateError if a channel is governed, because only a promotion may move it.
 
-    `option` ends the command in the hint, such as ` --remote s3://models`.
+    `option`, such as ` --remote s3://models`, is put at the end of the command in the hint.
     """
     if read_policies(reader).policy.covering(name, channel):
         hint = f"promote instead: reg promote {name}:VERSION {channel}{option}"
@@ -290,13 +290,13 @@ def check_free(reader: RegistryReader, name: str, channel: str, option: str = ""
 def with_policy(
     log: PolicyLog, policy: Policy, about: dict[str, Any], sign: SignLine | None = None
 ) -> PolicyLog:
-    """Return a log of policies with `policy` as one more line. Nothing is written."""
+    """Return the policy log with one more line for `policy`. Nothing is written."""
     event = PolicyEvent(**about, rules=policy.to_json()["rule"])
     return PolicyLog(log.registry, (*log.lines, LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)))
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
-    """Yield what a policy would block (channels, rollouts), and unreadable models: `{name, channel, version, why}`."""
+    """Yield channels and rollouts that a policy blocks, and unreadable models: `{name, channel, version, why}`."""
     policies = with_policy(read_policies(reader), policy, stamp(POLICY_LOG, None))
     for name in reader.names():
         try:
@@ -324,7 +324,8 @@ def set_policy(
 ) -> LogLine | None:
     """Set the policy of a registry. Return the new line of the log of policies, or None if the policy is set already.
 
-    Raise ConflictError in a mirror, or if another change came first. Raise GateError if another key must sign.
+    Raise ConflictError for a mirror, or if another change came first. Raise GateError if the current policy names keys
+    and none of them signs.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -364,7 +365,7 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
 
 
 MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
-"""Makes an event about a rollout from the log, the event's common keys and the rollout."""
+"""A function that makes an event from the log, the event's common keys and the rollout."""
 
 
 class Promotions(Struct, frozen=True, dict=True):
@@ -422,8 +423,8 @@ class Promotions(Struct, frozen=True, dict=True):
     ) -> Log:
         """Begin a rollout: give a version to `share` percent of a channel's devices, or of those that match `where`.
 
-        Raise ConflictError if the channel has a rollout or the version already. Raise GateError if the version fails
-        the policy.
+        Raise ConflictError if the channel already has a rollout, or already points to the version. Raise GateError if
+        the version fails the policy.
         """
         check_percent(share)
         cohort = None if where is None else str(parse(where, DEVICE_FIELDS))
@@ -470,7 +471,7 @@ class Promotions(Struct, frozen=True, dict=True):
     def _change(
         self, name: str, channel: str, reason: str | None, make: MakeEvent, new: Rollout | None = None
     ) -> Log:
-        """Append the event that `make` returns for the rollout `new`, by default for the channel's present rollout."""
+        """Append the event that `make` returns for the rollout `new`, or else for the channel's current rollout."""
 
         def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:

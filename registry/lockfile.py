@@ -1,4 +1,4 @@
-"""Lock files for app builds: `lock` records artifacts, `pull_locked` fetches exactly these (docs/lock.md)."""
+"""Lock files for app builds. `lock` records artifacts, and `pull_locked` fetches exactly these (docs/lock.md)."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -52,7 +52,7 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """Return the requests for `names`, by default for all. Raises NotFoundError for a model without an entry."""
+    """Return the requests of the models `names` (default: all). Raises NotFoundError for a model without an entry."""
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"

@@ -111,7 +111,7 @@ class VerifyReport(Struct):
         return {"ok": not self.damages, **counts, "bytes": self.size, **lists}
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
-        """Add the damage in `error`. Its kind is `unreadable` if remote or disk failed, else `default_kind`."""
+        """Add the damage in `error`. Its kind is `unreadable` if a remote or disk failed, otherwise `default_kind`."""
         kind, detail = fault(default_kind, error)
         self.damages.append(Damage(kind, name, detail, digest))
 
@@ -306,8 +306,8 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Remove two kinds of entries from the report: manifests whose blob is listed too, and missing blobs that no log
-    needs any more. If blobs are missing, the logs are read again to see what they need now.
+    """Remove entries from the report: each manifest whose blob is listed too, and missing blobs that no log needs any
+    more. If blobs are missing, the logs are read again to see which blobs they need now.
     """
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
@@ -348,7 +348,7 @@ def stray_files(files: Collection[TreeFile]) -> list[Damage]:
 
 
 class Diagnosis(Struct, frozen=True):
-    """The result of one check. If `ok` is False, `fix` says what to do, and `family` is the fault's error family."""
+    """The result of one check. If `ok` is False, `fix` says what to do, and `family` is the family of the error."""
 
     check: str
     ok: bool
@@ -358,7 +358,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
-    """Diagnose a registry, its files and remotes, without changes. No blob is read. `url` is for messages."""
+    """Check a registry, its files and its remotes. Nothing is changed, and no blob is read. `url` is for messages."""
     checks = {"registry.json": _identity, "files": _files}
     if isinstance(remote, DirectoryRegistry):
         checks["remotes"] = _remotes
@@ -454,8 +454,8 @@ def repair(
 ) -> VerifyReport:
     """Verify a registry, or only `ref`, and repair the damage. Both steps are repeated as long as a repair succeeds.
 
-    Return the last report, with the repaired damage, and with the reasons why other damage remains. Without `source`,
-    only data of `remote` is used. Before an index file is repaired, the damaged one is copied to `backup`.
+    Return the last report. It has the repaired damage, and the reasons why other damage remains. Without `source`, only
+    data of `remote` is used. Before an index file is repaired, the damaged one is copied to `backup`.
     """
     if source is not None:
         check_distinct(source, remote)
@@ -485,7 +485,7 @@ def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
 
 
 class _Repair(Struct):
-    """The repairs of one run. Each repair is tried once; `failed` has the reasons of failures."""
+    """The repairs of one run. Each repair is tried once. `failed` has the reasons why repairs failed."""
 
     remote: RegistryStore
     source: RegistryStore | None
@@ -592,7 +592,7 @@ class _Repair(Struct):
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """Return the usable lines of a damaged index file, and the number and digest of the log's last line, if known."""
+    """Return the usable lines of a damaged index file. Also return the number and digest of the last line, if known."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None
@@ -617,7 +617,7 @@ def salvage(
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
     """Join two copies of a log. Each copy may lack lines that the other copy has.
 
-    The result ends before the first line that both copies lack. Raises IntegrityError if the copies disagree.
+    If both copies lack a line, the result ends before this line. Raises IntegrityError if the copies disagree.
     """
     following = {line.prev: line for line in copy}
     for line in own:

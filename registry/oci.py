@@ -238,9 +238,9 @@ class OciServer(requests.HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in by a method that the server's `challenges` allow, after the server refused the headers `refused`.
+        """Log in by a method that the server's `challenges` allow. The server has refused the headers `refused`.
 
-        Return True if the headers to send are now different from `refused`.
+        Return True if there are new headers, with which the request can be sent again.
         """
         with self._lock:
             if self._authorization != refused:
@@ -300,7 +300,7 @@ def _created(answer: HTTPResponse) -> Message:
 
 
 class OciClient(Sink):
-    """Reads and writes one repository of an OCI registry (see above)."""
+    """Reads and writes one repository of an OCI registry."""
 
     def __init__(self, target: OciTarget, writes: bool = False) -> None:
         self.url = f"oci://{target.host}/{target.repository}"
@@ -325,7 +325,7 @@ class OciClient(Sink):
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are stored. Return the headers. Raises InputError if it is too large."""
+        """Store a document after its blobs were stored. Return the headers. Raises InputError if it is too large."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
@@ -356,7 +356,7 @@ class OciClient(Sink):
         return size
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """Return descriptors of referrers with these artifact types. Raises RemoteError if there are too many."""
+        """Return descriptors of the referrers with these artifact types. Raises RemoteError if they are too many."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):
@@ -394,14 +394,14 @@ class OciClient(Sink):
 
 
 def fallback_tag(digest: Digest) -> str:
-    """Return the tag under which a registry without the referrers API has the list of a manifest's referrers."""
+    """Return the tag of the list of a manifest's referrers, for registries that lack the referrers API."""
     return f"sha256-{digest.hex}"
 
 
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return descriptors in the list `key`, filtered by artifact `types`. Raises IntegrityError if it is malformed."""
+    """Return the descriptors in the list `key`, or those with these `types`. Raises IntegrityError if malformed."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:
@@ -432,7 +432,7 @@ STATEMENTS = frozenset({ENVELOPE, EVALUATION})
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """Return a version's OCI manifest and config. The config has format or precision only if all artifacts share it."""
+    """Return a version's OCI manifest and config. The config states a format or precision that all artifacts share."""
     files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
         files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
@@ -498,7 +498,7 @@ def publish(
     progress: Progress = SILENT,
     known_heads: KnownHeads | None = None,
 ) -> PublishResult:
-    """Publish a version; send only blobs that the repository lacks.
+    """Publish a version. Only blobs that the repository lacks are sent.
 
     Raises ConflictError if the tag names another manifest. Raises NotFoundError if the version is yanked or lacks files
     here. Raises GateError if `ref` names a channel, and the version fails the channel's policy.
@@ -576,9 +576,9 @@ def fetch_version(
 
     The version keeps its number, unless `publisher.version` is set. `statements` says whether to record the statements
     about the version too. None means True, except in one case: if there are statements and a signing key is configured,
-    InputError is raised, because the key would sign a line for each statement. Also raises InputError if the OCI
-    manifest is not of onnxreg, or not of model `name`. Raises IntegrityError if bytes are wrong, and RemoteError if
-    there are more than `MAX_STATEMENTS` statements.
+    InputError is raised, because the key would sign a line for each statement. Also raises InputError if onnxreg did
+    not write the OCI manifest, or if it is about another model than `name`. Raises IntegrityError if bytes are wrong,
+    and RemoteError if there are more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)
@@ -622,7 +622,7 @@ def fetch_version(
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Yield each statement, its media type and, for an evaluation, the artifact and the verdict on it, else None."""
+    """Yield the bytes, the media type and the verdict (artifact, state) of each statement; None without a verdict."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)

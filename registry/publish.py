@@ -32,8 +32,8 @@ FIRST_VERSION = Version(0, 1, 0)
 class Publisher(Struct, frozen=True):
     """Publishes drafts as `version`. The methods raise IntegrityError or ForkError if the log lost lines.
 
-    Without `version`, a draft gets the next patch version, at first 0.1.0. But if a version with files has the same
-    manifest already, no new version is published, and the methods return that version.
+    Without `version`, a draft gets the next patch version; the first version is 0.1.0. If a version with files already
+    has the same manifest, nothing is published, and the methods return this version.
     """
 
     store: DirectoryRegistry
@@ -62,7 +62,7 @@ class Publisher(Struct, frozen=True):
             return self._publish(push, manifest, data)
 
     def preview(self, draft: Draft) -> Release:
-        """Return the release that `add` would make, but store nothing. Raises ConflictError if `add` would do so."""
+        """Return the release that `add` would make, but store nothing. Raises ConflictError if `add` would raise it."""
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         log = Log("0" * 32, check_name(draft.name), fetcher())
         with suppress(NotFoundError):  # no registry yet
@@ -127,8 +127,8 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
 def _choose_version(
     log: Log, requested: Version | None, digest: Digest, task: str | None
 ) -> tuple[Version, bool]:
-    """Return the version for a manifest, and True if this version is new. Raises ConflictError if the requested version
-    has this manifest but no files, or if the latest with the same major number is for another task.
+    """Return the version for a manifest, and True if the version is new. Raises ConflictError if `requested` has this
+    manifest but no files, or if the latest version with the same major number is for another task.
     """
     twins = {version: entry for version, entry in log.versions.items() if entry.manifest == digest}
     if requested in twins:
@@ -150,5 +150,5 @@ def _choose_version(
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
-    """Return the version with the highest precedence and, of several, the one that was published last."""
+    """Return the version with the highest precedence. If several are equal, return the last published one."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)

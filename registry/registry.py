@@ -1,4 +1,4 @@
-"""`Registry`, the Python API for everything except conversion. Methods import the modules that are rarely needed."""
+"""`Registry`, the Python API for everything except conversion. Its methods import rarely needed modules when called."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Registry:
-    """A registry on this machine, and its transfers from and to other registries.
+    """A registry on this machine. It also transfers versions from and to other registries.
 
     `root` is the directory, by default `REG_HOME`, else the user's data directory. If it has no registry, `create=True`
     makes one, `create=False` raises NotFoundError, and `create=None` allows work on remotes only. `actor` is the
@@ -115,7 +115,7 @@ class Registry:
     def tag(
         self, ref: Ref | str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
     ) -> DecisionResult:
-        """Move a channel, here or in a remote, to a version; do nothing if the channel holds that version already.
+        """Move a channel to a version, here or in a remote. If the channel already points to this version, do nothing.
 
         Raise GateError if a policy governs the channel. Raise ConflictError if another move came first.
         """
@@ -132,14 +132,14 @@ class Registry:
         undo: bool = False,
         remote: RegistryStore | None = None,
     ) -> DecisionResult:
-        """Yank a version, so that only its digest resolves. If `undo` is set, let the version resolve again."""
+        """Yank a version, so that only a ref with its digest resolves. If `undo` is set, take the yank back."""
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
         """Return the `Decisions` of this registry, or of `remote`.
 
-        If both `name` and `remote` are given, the log of `name` is checked later, when a decision reads the log.
-        Otherwise, the log of `name` is checked now, or all logs if `name` is None.
+        The log of the model `name` is checked now; if `name` is None, all logs are checked. If both `name` and `remote`
+        are given, the log is checked later, when a decision reads it.
         """
         if name is None or remote is None:
             self.check_logs(None if name is None else [name], remote)
@@ -147,7 +147,7 @@ class Registry:
         return Decisions(remote or self.store, self.actor, self.heads.remember, reader)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that logs (None: all) continue their known heads and, in a remote, have the required signatures.
+        """Check that logs (None: all) continue their known heads. In a remote, also check the required signatures.
 
         Raise IntegrityError or ForkError if a check fails, and NotFoundError if there is no registry.
         """
@@ -358,7 +358,7 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Replace the directory `output` by the files of a version, or by only the selected artifacts.
+        """Replace the directory `output` by the files of a version, or by those of the selected artifacts.
 
         If `output` is a run directory, only its folder `exports` is replaced.
         """

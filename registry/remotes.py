@@ -1,4 +1,4 @@
-"""Open registries by URL or path, or by name as remotes. Reads of a remote are checked, and kept as a local copy.
+"""Open registries by URL or path, and remotes also by name. Files that are read from a remote are checked, and copied.
 
 All files are in the user's state directory. `remotes.json` has the names and URLs of the remotes, and the id of the
 registry that was first seen at each URL; another id at this URL is an error. `tracking/<registry id>/` is a copy of a
@@ -63,7 +63,7 @@ def open_url(
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
 
     If `create` is set, a missing registry is made. If `mirror_of` is given too, it is made as a mirror of the registry
-    with this id. `known_id` is the registry's id at the last use: it saves a request, and is checked when the first
+    with this id. `known_id` is the registry's id at the last use. It saves a request, and is checked when the first
     index file is read.
     """
     scheme = _scheme(url)
@@ -160,7 +160,7 @@ class RemoteCopy:
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
     def read_index(self, name: str) -> StoredObject | None:
-        """Return the copy of an index file. Its token is the remote's token for these bytes; "" if that is unknown."""
+        """Return the copy of an index file. Its token is that of the remote for these bytes, or "" if it is unknown."""
         if (index := self.store.read_index(name)) is None:
             return None
         with suppress(InputError):
@@ -202,9 +202,8 @@ class RemoteCopy:
 
     @contextmanager
     def refetch_after_error(self, name: str) -> Iterator[None]:
-        """A context. After an IntegrityError in it, the next read of the index file of `name` requests the whole file.
-
-        The file is then requested even if it has not changed at the remote.
+        """A context. If it raises IntegrityError, the next read of the index file of `name` requests the whole file,
+        even if the file has not changed at the remote.
         """
         try:
             yield
@@ -215,7 +214,7 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """Return a path for a cached file, which others may delete, or None if no file can be written."""
+        """Return the path of a file in the cache, or None if no file can be written. Others may delete the file."""
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -230,7 +229,7 @@ class RemoteCopy:
 
 
 class _Document(BufferedReader):
-    """A stream over a remote's blob. If one `read` returns all bytes of a small blob, it adds them to `documents`."""
+    """A stream over a blob of a remote. A small blob that is read in one `read` is added to `documents`."""
 
     def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
         super().__init__(cast(RawIOBase, stream))
@@ -244,7 +243,7 @@ class _Document(BufferedReader):
 
 
 class RemoteReader(CheckedReader):
-    """Reads a remote. It checks index files against known heads and trust file, and copies them for offline use."""
+    """Reads a remote. Index files are checked against known heads and trust file, and copied for offline use."""
 
     def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
         super().__init__(source, known_heads)
@@ -268,8 +267,8 @@ class RemoteReader(CheckedReader):
 
 
 class OfflineReader(CheckedReader):
-    """Reads a remote's local copy, without requests. Logs must have the signatures that the trust file requires. For
-    each index file that is read, `tell` is called with the model's name and the file's age in seconds.
+    """Reads the local copy of a remote, without requests. Logs must have the signatures that the trust file requires.
+    For each index file that is read, `tell` is called with the model's name and the file's age in seconds.
     """
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, heads: KnownHeads, tell: TellAge) -> None:
@@ -379,7 +378,7 @@ class Remotes:
         return absolute(remote)
 
     def id_of(self, remote: str) -> str:
-        """Return the id of a registry, given as an id or as a remote. A remote that was never used before is opened."""
+        """Return the id of a registry, given as an id or as a remote. If the remote was never used before, open it."""
         if REGISTRY_ID.fullmatch(remote):
             return remote
         url = self.url_of(remote)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device
 
 ARTIFACT_KEYS = "format precision path digest size state stated member contract kv_cache speeds"
-"""The keys of an artifact in `Resolution.to_json`. `stated` and the keys after it are omitted if they have no value."""
+"""The keys of an artifact in `Resolution.to_json`. The keys from `stated` on are omitted if they have no value."""
 
 MAX_NAMED_MEMBERS = 3
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
@@ -36,7 +36,7 @@ PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "
 
 
 class Resolution(Struct, frozen=True):
-    """The artifact that answers a query, its files with their URLs, and the reasons against the other artifacts."""
+    """The artifact that answers a query, the URLs of its files, and the reasons why other artifacts were not chosen."""
 
     located: LocatedVersion
     artifact: ArtifactSummary
@@ -91,7 +91,7 @@ class NoAnswerError(NotFoundError):
         super().__init__(f"no artifact of {ref} answers the query", nearest)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `Resolution.to_json` without an artifact."""
+        """Return the document of `Resolution.to_json` for a query without an answer."""
         nothing = dict.fromkeys(("version", "manifest", "size", "artifact"))
         rejected = [rejection.to_json() for rejection in self.outcome.rejected]
         return {"name": self.name, **nothing, "files": [], "rejected": rejected}
@@ -168,7 +168,7 @@ def resolve_in(
     device: "Device | None" = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Resolve a query in a log. If the device is in the share of a rollout, the rollout's version is tried first."""
+    """Resolve a query in a log. If the device takes part in a rollout, the rollout's version is tried first."""
     versions = [*log.state.releases] if ref.is_bare else []
     if seed is not None:
         from onnxreg.schema.query.device import rollout_versions
@@ -210,7 +210,7 @@ def resolve_in(
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
-    """Return the digests of a version's contracts, each once. Raises NotFoundError if none is recorded."""
+    """Return the digests of the contracts of a version's artifacts. Raises NotFoundError if none is recorded."""
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
@@ -224,14 +224,14 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
 
 
 class DeviceCoverage(Struct, frozen=True):
-    """The answer to a query for a device. If `member` is set, it is about this member of a pipeline."""
+    """The answer to a query for one device. If `member` is set, the answer is about this member of a pipeline."""
 
     device: "Device"
     answer: Resolution | NoAnswerError
     member: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `reg resolve --json`, with the device's name, but without model's name and files."""
+        """Return the JSON of `reg resolve`, with the device's name, but without the model's name and the files."""
         answer = self.answer.to_json()
         keys = ("version", "manifest", "size", "artifact", "rejected", "rollout")
         member = {} if self.member is None else {"member": self.member}
@@ -269,7 +269,7 @@ def coverage(
 
 
 class ChannelStatus(NamedTuple):
-    """A channel of a model, as `channel_statuses` judges it."""
+    """A channel of a model, with the results of the checks of `channel_statuses`."""
 
     tag: str
     version: Version

@@ -1,7 +1,7 @@
 """The user's private keys, which sign log lines and statements about models.
 
-A key is two files, `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub`, in a directory that only the user can
-open. `REG_SIGNING_KEY` is the name of the key that signs every line, or a key itself (PEM).
+A key consists of two files, `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub`. Only the user can open their
+directory. `REG_SIGNING_KEY` has the name of the key that signs every line, or the key itself (PEM).
 """
 
 import os
@@ -38,8 +38,6 @@ def library(purpose: str = "signing") -> Any:
 
 @dataclass(frozen=True, repr=False)
 class PrivateKey:
-    """An unlocked private key."""
-
     public: PublicKey
     _key: Any
 
@@ -66,7 +64,7 @@ class PrivateKey:
 
     @classmethod
     def load(cls, pem: bytes, secret: str | None) -> "PrivateKey":
-        """Read a PKCS #8 PEM. If this fails, raise InputError with a message that shows nothing of the key."""
+        """Read a PKCS #8 PEM. If this fails, raise InputError. The message shows nothing of the key."""
         used = library()
         password = secret.encode() if secret and b"ENCRYPTED" in pem.partition(b"\n")[0] else None
         try:
@@ -140,7 +138,7 @@ class Keystore:
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """Unlock a key, by default the configured or the only one. Raises InputError if there is no such default."""
+    """Unlock a key. The default is the configured key or the only one. Raises InputError if there is no default."""
     keys, configured = Keystore(), (system.variable("REG_SIGNING_KEY") or "").strip()
     if not name and configured:
         if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret

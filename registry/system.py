@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TypeVar
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError
 
 tell: Callable[[str], None] = lambda message: None
-"""This is called with sentences for the user, for example about a long wait. `reg` assigns another function."""
+"""A function that is called with sentences for the user, for example about a long wait. `reg` replaces it."""
 
 VARIABLES = {
     "REG_HOME": "The default registry's directory.",
@@ -42,7 +42,7 @@ VARIABLES = {
 """Each variable and its meaning. `REG_TOKEN_HOST` means one variable for each host."""
 TOKEN_PREFIX = "REG_TOKEN_"
 NO_HOME = Path("/nonexistent")
-"""The assumed home of an account without a home directory: a path that does not exist and cannot be made."""
+"""The home directory of an account that has none. This path does not exist and cannot be created."""
 MAX_ACTOR_CHARACTERS = 200
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -156,7 +156,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError into a HostError about `operation`, if `only` is None or has the error number."""
+    """A context that turns an OSError into a HostError about `operation`. `only` limits this to some error numbers."""
     try:
         yield
     except OSError as error:
@@ -207,7 +207,7 @@ def share(path: Path, target: Path | None = None) -> None:
 
 
 def refuse_unlisted(error: OSError) -> None:
-    """Raise the error of `os.walk` about a directory that it cannot list. Ignore a directory that was deleted."""
+    """Raise an error of `os.walk` about a directory that cannot be listed. Ignore a directory that was deleted."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
@@ -226,7 +226,7 @@ class Disk:
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path, root: Path) -> None:
-        """Make a directory and its missing parents, durably. Call `share` on new directories below `root`."""
+        """Make a directory and its missing parents durably. On new directories below `root`, call `share`."""
         missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
             # sync the lowest existing directory too: another process may have just made it
@@ -263,7 +263,7 @@ class Disk:
                 self.sync_file(path)
 
     def sync_directories(self, paths: Sequence[Path]) -> None:
-        """Sync directories of one file system in this order, so that the names in them are durable."""
+        """Sync directories of one file system in this order. Then the names in the directories are durable."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_directory(path)
@@ -293,9 +293,9 @@ class Disk:
     ) -> None:
         """Move temporary files durably to their final paths (`files`: pairs of paths), and make missing directories.
 
-        The files `relied` exist already, but another process may have made them just now. So their names are made
-        durable too: all directories from these files up to `root` are synced. If `shared` is set, `share` is called on
-        each new file and directory.
+        The files `relied` exist already, but another process may have made them just now. Therefore their names are
+        made durable too, by syncing all directories from these files up to `root`. If `shared` is set, `share` is
+        called on each new file and directory.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():
@@ -352,7 +352,7 @@ def _sync_file_system(path: Path) -> bool:
 
 @contextmanager
 def replacement(path: Path) -> Iterator[BinaryIO]:
-    """A context with a temporary file that replaces `path` atomically at the end. A power cut may lose the change."""
+    """A context with a temporary file, which replaces `path` atomically at the end. A power cut may lose the change."""
     scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with scratch.open("xb") as file:
@@ -423,7 +423,7 @@ def check_outside(target: Path) -> None:
 
 WORKERS = 8
 JOIN_TIMEOUT_SECONDS = 1.0
-"""Maximum time to wait for threads after Ctrl-C, since a thread that waits for a server may not react."""
+"""Maximum time to wait for threads after Ctrl-C. A thread that waits for a server may not react."""
 POLL_SECONDS = 0.1
 
 Item = TypeVar("Item")
@@ -433,7 +433,7 @@ _event: ContextVar[threading.Event] = ContextVar("stop", default=threading.Event
 
 
 class CancelledError(RegError, family="interrupted"):
-    """The call of `run_parallel` to which this thread belongs has ended."""
+    """The call of `run_parallel` that started this thread has ended."""
 
 
 def check_stop() -> None:

@@ -73,8 +73,8 @@ def add(
     If a version with the same manifest exists, the command adds nothing, and reports the existing version. With a new
     --version, it publishes the manifest once more, under this number.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}; states are by path, yanked is null or
-    {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}. states has states by path. yanked is
+    null or {version, reason}. output is null. With --parent there is a key proofs: [{path, parent, verdict, reasons}].
     """
     named = _members(members)
     if not files and not named:
@@ -132,7 +132,7 @@ def import_(
     SOURCE is a directory that OpenMed wrote, a model repository in a usual layout (docs/hub.md), a directory that `reg
     pull --output` wrote, or a version that `reg push` put into an OCI registry.
 
-    Digests, sizes, contracts and operators are computed again, and differences from the claims are listed. If the
+    Digests, sizes, contracts and operators are computed again. Differences from what SOURCE states are listed. If the
     directory has the parent of an artifact, a verdict says if the artifact is the parent with rounded weights.
 
     With --json: the document of `reg add` with two more keys, differences: [{path, claimed, found}] and proofs. If

@@ -32,8 +32,8 @@ def archive_create(
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
 
-    The other verbs can read the file like a registry: reg pull REF FILE, reg ls --remote FILE. Everything is verified
-    as it is read. The same versions of the same registry give the same bytes. See docs/archive.md.
+    Other verbs can read the file like a registry: reg pull REF FILE, reg ls --remote FILE. Everything that is read is
+    verified. The same versions of the same registry give the same bytes. See docs/archive.md.
 
     With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
     """
@@ -103,8 +103,7 @@ def archive_package(
     """Write a version as a model package (schema 1.0), from which ONNX Runtime picks the variant that fits.
 
     The package has one component, named after the model. Each artifact has a directory, a variant for the CPU, and a
-    variant for each execution provider that the artifact is for. The same version gives the same bytes. See
-    docs/ort-packages.md.
+    variant for each execution provider that it names. The same version gives the same bytes. See docs/ort-packages.md.
 
     With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision, digest,
     directory}], shared_assets, bytes, left_out}; left_out lists the artifacts that ONNX Runtime does not load.

@@ -25,7 +25,8 @@ BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveM
 def builtin_passes(
     session: Session, name: str | None = argument("One pass; default: all of them.", "[NAME]")
 ) -> None:
-    """List all passes, with those of other packages. With NAME, list one pass's parameters and their defaults.
+    """List all passes, including those of other packages. With NAME, list the parameters of one pass and their
+    defaults.
 
     With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema, package is the
     Python package of the pass.
@@ -45,7 +46,7 @@ def builtin_passes(
 def builtin_profiles(
     session: Session, name: str | None = argument("The profile; default: list all.", "[NAME]")
 ) -> None:
-    """List all profiles, or show one profile's recipe as a start for your own; comments list further parameters.
+    """List all profiles, or show one profile's recipe, for you to change. Comments list further parameters.
 
     With --json: {profiles: [{name, version, task, steps, outputs}]}; for one profile, it is the recipe of the profile
     (see `reg builtin schemas recipe-file`).
@@ -120,7 +121,7 @@ def builtin_devices(session: Session) -> None:
     """List the presets for --device: stock releases of ONNX Runtime and what they load.
 
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
-    ir_version are the newest versions that load; ort_formats has the oldest and the newest version that load.
+    ir_version are the newest that the release loads; ort_formats has the oldest and the newest.
     """
     documents, rows = [], []
     for device, source in presets().values():

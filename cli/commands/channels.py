@@ -39,7 +39,7 @@ def policy_show(
     """Show the current policy, when it was set, and by whom.
 
     With --json: {line, seq, time, actor, reason, rules}; line is the digest of the policy's line in the policy log.
-    Without a policy, rules is empty and the other values are null. With --all: {policies: [the same]}.
+    Without a policy, rules is empty and the other values are null. With --all: {policies: [...]}, such documents.
     """
     from onnxreg.registry.gates import read_policies
     from onnxreg.schema.gates.policy import policy_of

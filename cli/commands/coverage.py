@@ -26,12 +26,12 @@ def command(
 ) -> None:
     """Show the version and artifact that each device gets from `reg resolve`.
 
-    For a pipeline, they are shown for each member.
+    For a pipeline, show them for each member.
 
     If a device gets nothing, the exit status is 8.
 
-    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]}; stranded is
-    a count; the rest is as in `reg resolve --json`.
+    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]}; stranded
+    counts devices that get nothing. The rest is as in `reg resolve --json`.
     """
     fleet = [device for word in devices for device in read_devices(word)]
     if not fleet:

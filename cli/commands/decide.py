@@ -75,7 +75,7 @@ def yank(
     reason: str | None = REASON,
     undo: bool = flag("Take the yank back."),
 ) -> None:
-    """Stop a version from being resolved by anything but its digest.
+    """Yank a version: from now on, only a ref with the digest resolves to it.
 
     A yank applies to the manifest: all versions with the same manifest, including versions that are published later,
     are yanked until --undo.
@@ -100,8 +100,8 @@ def yank(
 def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:
     """Take back a version that was never pushed, pulled or archived; its number can then be used again.
 
-    The next `reg gc` deletes its files. If others may have the version, or if it was promoted or evaluated, yank it
-    instead: `reg yank`.
+    The next `reg gc` deletes its files. If others may have the version, or if it was promoted or evaluated, use `reg
+    yank` instead.
     """
     registry, target = session.open(), Ref.parse(ref)
     decisions = registry.decisions(target.name)
@@ -123,7 +123,7 @@ def sign(
 
     The signature (DSSE, in-toto) travels with the version. Signing is idempotent.
 
-    With --bundle nothing is added to the registry. The command writes a file by which OpenSSF's `model_signing verify
+    With --bundle nothing is added to the registry. The command writes a file with which OpenSSF's `model_signing verify
     key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
     """
     from onnxreg.registry.signing import sign_statement, signing_key
@@ -145,8 +145,8 @@ def sign(
 
 
 def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
-    """Sign exactly the files that `reg pull` would write for a version. Write the signature to `path`, as a bundle that
-    the tool model_signing can verify. Raise InputError if the key is not ECDSA P-256.
+    """Sign exactly the files that `reg pull` would write for a version. The signature is written to `path`, as a bundle
+    for the tool model_signing. Raise InputError if the key is not ECDSA P-256.
     """
     from onnxreg.schema.manifest.vocabulary import FILENAME
     from onnxreg.schema.signing.dsse import make_bundle
@@ -156,7 +156,7 @@ def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """Return one sentence for a change, such as `a:1 is yanked`, and one for no change: `a:1 is already yanked`."""
+    """Return a sentence for a change, such as `a:1 is yanked`, and one for no change: `a:1 is already yanked`."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 

@@ -130,12 +130,12 @@ def command(
     With --batch, many exports run at once, and a failed export does not stop the others. The exit status is that of the
     failures, or 7 if their statuses differ (docs/fleets.md). If --push fails, the version stays published here.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states are by
-    path, and yanked is null or {version, reason}; with --dry-run also {dry_run: true}; if something was timed,
-    {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?, ratio?, interval?}]}, where ratio is the
-    latency as a multiple of the parent's; with --push also {pushed: {ref, remote, events, blobs, bytes, output}}, which
-    is null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family,
-    message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states has
+    states by path, and yanked is null or {version, reason}. With --dry-run also {dry_run: true}. If something was timed
+    also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?, ratio?, interval?}]}; ratio is
+    relative to the parent. With --push also {pushed: {ref, remote, events, blobs, bytes, output}}; pushed is null if
+    the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message,
+    hint}, note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
     """
     arguments = locals() | {"int8": not no_int8}
     given = {key: arguments[key] for key in requests.OPTIONS if arguments[key] not in (None, [])}
@@ -202,7 +202,7 @@ def command(
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":
-    """Push a version. Return the result and the remote's URL. An error says what is published locally."""
+    """Push a version. Return the result and the remote's URL. An error also says which version is published here."""
     try:
         with resumable(), session.progress(f"pushing {ref}") as progress:
             return registry.push(ref, remote, progress), registry.remotes.url_of(remote)

@@ -36,9 +36,9 @@ def verify(
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    If parts cannot be read and no damage was found, the exit status is 6 for a remote and 9 for a local registry.
-    History is compared with the history that you saw before, and signatures with your trust file. A governed channel
-    that was moved without a promotion is exit status 8.
+    If parts cannot be read and no damage was found, the exit status is 6 for a remote and 9 for a local registry. Logs
+    are compared with the history that you saw before, and signatures are checked with your trust file. A governed
+    channel that was moved without a promotion is exit status 8.
 
     With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index file that
     differs from its log is rebuilt, after a copy is saved in local/damaged.
@@ -85,10 +85,10 @@ PROMOTE = "promote a version that meets the policy: reg promote NAME:VERSION CHA
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
-    """Raise the error that a report asks for; do nothing if all is well.
+    """Raise the error for the faults in a report. Do nothing if there are no faults.
 
-    It is IntegrityError if there is damage. It is RemoteError or HostError if parts could not be read, and GateError if
-    a governed channel was moved without a promotion.
+    The error is IntegrityError if there is damage, RemoteError or HostError if parts could not be read, and GateError
+    if a governed channel was moved without a promotion.
     """
     if damages := _known(report):
         raise IntegrityError(f"{counted(len(damages), 'damaged part')}{left} in {url}", hint)
@@ -178,7 +178,7 @@ def doctor(
 ) -> None:
     """Check a registry and its surroundings, and suggest a fix for each finding.
 
-    Without --clear nothing is changed. The worst finding sets the exit status. From the worst to the least, it is 4 for
+    Without --clear nothing is changed. The worst finding sets the exit status. From worst to least bad, it is 4 for
     integrity, 6 for a remote, 3 for something that is not found, and 9 for the environment.
 
     --clear deletes a file that does not belong in a registry, or the note of a running `reg gc` or `reg mirror`. Clear

@@ -28,8 +28,8 @@ def log(
     If NAME is `.policy`, show the log of policies.
 
     TIME says when a line came into this registry. For a line that was pushed or pulled, WHAT also says when and in
-    which registry it was written. Times and actors are as claimed. SIGNED BY names the key that signed the line, by its
-    name in your trust file. The last signed line vouches for all lines before it.
+    which registry it was written. Times and actors are claims of the writers. SIGNED BY names the key that signed the
+    line, by its name in your trust file. The last signed line vouches for all lines before it.
 
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?: {registry, seq, head, time?}, signed:
     {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
@@ -88,12 +88,12 @@ def history(
 ) -> None:
     """Show how size, a figure and the verdict changed from version to version, newest first.
 
-    Each line is about one version. Of the artifacts that have the figure, it shows the smallest. Figures can be
-    compared only if they were measured on the same suite.
+    Each line is about one version. It shows the smallest artifact that has the figure. Figures can be compared only if
+    they were measured on the same suite.
 
     With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path, format,
-    precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact is
-    null if the manifest was taken down; value is null if the artifact lacks the figure.
+    precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts}]}; artifacts are documents
+    like artifact. artifact is null if the manifest was taken down. value is null if the artifact lacks the figure.
     """
     from onnxreg.registry.log.contents import read_history
     from onnxreg.registry.log.log import load

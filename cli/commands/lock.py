@@ -42,7 +42,7 @@ def command(
     already in the file stay. Without REF, the models in the lock file are resolved again. If the results are the same
     as before, the file stays the same, byte for byte.
 
-    With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of models,
+    With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of models.
     before and after are entries of this table, or null. If a locked channel is being rolled out, there is a key
     rollouts: [{ref, to, manifest, percent, salt, seq, where?}]; the lock has the version that the channel holds.
     """

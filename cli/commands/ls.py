@@ -41,9 +41,8 @@ def command(
 ) -> None:
     """List the models of the registry, or the versions of one model, newest first.
 
-    With --format, --precision or --certified: list the matching artifacts of each model. They are those of the newest
-    release that has matching artifacts. The list of a remote comes from its catalog, if somebody publishes one (reg
-    index publish).
+    With --format, --precision or --certified, list the matching artifacts of each model, from the newest release that
+    has any. The list of a remote comes from its catalog, if somebody publishes one (reg index publish).
 
     With --json: {models: [{name, versions, newest, channels}], snapshot?}; versions is a count, newest may be null,
     snapshot is the time of the catalog that answered. With --format, --precision or --certified each model also has
@@ -90,7 +89,7 @@ def _none(reader: RegistryReader) -> str:
 def _matches(
     catalog: "Catalog", pattern: str, formats: Collection[str], precision: str | None, certified: bool
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Find each model's newest release with matching artifacts. Return them as documents and as a table."""
+    """For each model, find the newest release with matching artifacts. Return JSON documents, and rows of a table."""
     fitting = (
         artifact
         for artifact in catalog.query(None, pattern)

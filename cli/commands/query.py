@@ -37,8 +37,9 @@ def command(
 ) -> None:
     """Find artifacts in every version of every model, including yanked versions and pre-releases.
 
-    docs/query.md has the fields and the language; without an expression, all artifacts are shown. The answer about a
-    remote comes from its catalog, if somebody publishes one (reg index publish); else each query reads every model.
+    docs/query.md has the fields and the language. Without an expression, all artifacts are shown. The answer about a
+    remote comes from its catalog, if somebody publishes one (reg index publish); without one, each query reads every
+    model.
 
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked, pinned,
     latency, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size, state,

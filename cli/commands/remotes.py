@@ -46,10 +46,10 @@ def index_publish(
     session: Session,
     remote: str | None = option("The remote's name, a path or a URL; default: the local registry."),
 ) -> None:
-    """Publish the catalog of a registry: its models, and the artifacts of each version whose files the registry has.
+    """Publish the catalog of a registry: all models, and the artifacts of versions whose files it has.
 
-    Then `reg ls --remote` and `reg query --remote` read the catalog with one request, and print its age. Publish
-    from one job only, such as cron. A model that cannot be read is exit status 4.
+    Then `reg ls --remote` and `reg query --remote` read the catalog with one request, and print its age. Publish from
+    one job only, such as cron. A model that cannot be read is exit status 4.
 
     With --json: {time, models, artifacts, size, damages}; size is the bytes of the file, damages are texts.
     """
@@ -78,8 +78,8 @@ def index_fetch(
     """Store the index files and logs of a remote's models, and the log of its policies, without artifacts.
 
     Only changed files are fetched. `ls`, `log` and `resolve` then answer with --offline, and print the age of the
-    answer. A pull stores these files of its model too. `resolve` of an older version, or of a family's member, needs
-    the remote (exit status 6).
+    answer. A pull also stores the files of its model. `resolve` of an older version, or of a family's member, needs the
+    remote (exit status 6).
 
     With --json: {remote, models: [{name, seq, head, newest}]}; newest may be null.
     """

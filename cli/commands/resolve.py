@@ -46,10 +46,10 @@ def command(
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state, contract?,
     kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
-    detail}]}; the outer size counts all files; if a later evaluation refused the artifact, stated is the state in the
-    manifest. If there are deltas, there is a key deltas: [{new, old, delta, size, url, from?}]. During a rollout, there
-    is a key rollout: {to, manifest, percent, salt, seq, where?, in}. If nothing matches, the document has the same
-    keys, and nulls.
+    detail}]}; the outer size is the size of all files. If a later evaluation refused the artifact, stated is the state
+    in the manifest. If there are deltas, there is a key deltas: [{new, old, delta, size, url, from?}]. During a
+    rollout, there is a key rollout: {to, manifest, percent, salt, seq, where?, in}. If nothing matches, the document
+    has the same keys, and nulls.
     """
     target_device = read_one_device(device)
     reader = session.with_max_age(max_age).reader(remote, offline)

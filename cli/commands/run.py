@@ -150,7 +150,7 @@ def command(
 def _resolve(
     reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
 ) -> list[Resolution]:
-    """Resolve the ref to one artifact. If `is_whole`, resolve an encoder-decoder to its encoder and all decoders."""
+    """Resolve the ref to one artifact. If `is_whole`, an encoder-decoder gives its encoder and all its decoders."""
     try:
         return [resolve(reader, ref, query, device)]
     except NoAnswerError as nothing:
@@ -164,7 +164,7 @@ def _resolve(
 
 
 def _input_option(manifest: "Manifest", artifact: "Artifact") -> str:
-    """Return the option of `reg run` for a graph's input, such as `--image`; `--input` if it reads only tensors."""
+    """Return the option of `reg run` for a graph's input, such as `--image`. It is `--input` for tensors only."""
     inputs = artifact.metadata.inputs
     axes = len(inputs[0].shape) if len(inputs) == 1 else 0
     names = {item.name for item in inputs}

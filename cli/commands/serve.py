@@ -74,7 +74,7 @@ def _origin(site: str) -> str:
 
 
 def trial_folder(folder: Path | None) -> Path | None:
-    """Return the folder unchanged; it may be None. Raise NotFoundError if the folder lacks the script try.js."""
+    """Check that the folder, if given, has the script try.js, and return it. Raise NotFoundError without the script."""
     if folder is not None and not (folder / "try.js").is_file():
         hint = "in examples/web-client: npm install --no-package-lock && node build.mjs try; then --try build/try"
         raise NotFoundError(f"{folder} has no try.js", hint)

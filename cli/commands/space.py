@@ -21,7 +21,7 @@ def gc(
     dry_run: bool = flag("Show what would be deleted; change nothing."),
     remote: str | None = REMOTE,
 ) -> None:
-    """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
+    """Delete the blobs that no version refers to. With --keep-versions, old versions expire first.
 
     The newest N releases, pinned versions and versions of channels stay. All manifests stay too. Pushes and pulls may
     run at the same time. The cache of export steps is trimmed to REG_CACHE_SIZE (10 GiB).
@@ -56,10 +56,10 @@ def purge(
     reason: str = option("The reason, for the log.", default=...),
     remote: str | None = REMOTE,
 ) -> None:
-    """Take versions down and delete their bytes at once: the bytes can never come back into these models.
+    """Take versions down and delete their bytes at once. The bytes can never come back into these models.
 
-    If a version that is not among the REFs uses a file too, the file stays, and the command names that version.
-    Manifests and tombstones stay. Other registries keep their copies: purge each of them, with --remote.
+    A file stays if a version that is not among the REFs uses it too; the command names this version. Manifests and
+    tombstones stay. Other registries keep their copies: purge each of them, with --remote.
 
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the versions
     that are not among the REFs and use some of the files.

@@ -49,7 +49,7 @@ def _one_remote(remote: str | None, option: str | None) -> str | None:
 
 
 def amount(blobs: int, moved: int, begun: float) -> str:
-    """Describe a transfer: `6 blobs, 45.9 MB in 12 s, 3.7 MB/s`, without a rate if it took less than a second."""
+    """Describe a transfer: `6 blobs, 45.9 MB in 12 s, 3.7 MB/s`. Below one second, the rate is left out."""
     seconds = time.monotonic() - begun
     rate = f" in {duration(seconds)}, {size(round(moved / seconds))}/s" if moved and seconds >= 1 else ""
     return f"{counted(blobs, 'blob')}, {size(moved)}{rate}"
@@ -218,7 +218,7 @@ def pull(
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
     With --format, --precision or --member only some artifacts are fetched and written, with the files that they need.
-    --tag also copies a channel with its version. After an interruption, run the same command again: it continues.
+    --tag also copies a channel with its version. To continue after an interruption, run the command again.
 
     With --locked, name a lock file in place of REF: exactly the locked artifacts are fetched, even if a version was
     yanked after it was locked.
@@ -302,7 +302,7 @@ def mirror(
     If DST does not exist, it becomes a read-only mirror: same id, same logs, all files that SRC still has. Run the
     command again to update it: files that SRC expired or took down are then deleted in DST too. If the histories
     differ, nothing is written. If DST has its own id (see --new-id), it gets every version as `reg push` would send it.
-    The command lists the versions that SRC no longer has, and those that DST refuses.
+    The command lists versions that SRC no longer has, and versions that DST refuses.
 
     With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes}, skipped: [{name,
     tag, reason}]}; models counts the models of SRC, versions counts the versions that are new in DST, events and blobs
@@ -343,7 +343,7 @@ def report_transfer(
     remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """Show a transfer, then `remarks`. The JSON also has the keys in `more` and, if `tags` is set, moved channels."""
+    """Show a transfer, then `remarks`. The JSON also has the keys in `more`, and moved channels if `tags` is set."""
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
@@ -367,7 +367,7 @@ def warn_of_yanks(session: Session, result: "TransferResult", destination: str =
 
 
 def arrival_lines(arrivals: "Collection[Arrival]") -> Iterator[str]:
-    """Yield lines about the bytes that deltas saved, and why files arrived without a delta."""
+    """Yield lines that say how many bytes deltas saved, and why other files arrived without a delta."""
     if saved := sum(item.size - item.moved for item in arrivals if item.since):
         yield f"deltas saved {size(saved)} of {size(sum(item.size for item in arrivals))}"
     yield from (f"note: {reason}" for reason in sorted({item.doubt for item in arrivals if item.doubt}))
@@ -378,7 +378,7 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
 
 
 def to_json(ref: str, result: "TransferResult", **more: Any) -> dict[str, Any]:
-    """Return a transfer as `{ref, events, blobs, bytes}`, with `more` and, if versions are yanked, the key `yanked`."""
+    """Return a transfer as JSON: `{ref, events, blobs, bytes}` and `more`. Yanked versions add the key `yanked`."""
     document = {"ref": ref, **more, **fields(result, "events blobs bytes=size")}
     yanks = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()
@@ -387,5 +387,4 @@ def to_json(ref: str, result: "TransferResult", **more: Any) -> dict[str, Any]:
 
 
 def channels_to_json(result: "TransferResult") -> list[dict[str, Any]]:
-    """Return the moved channels as `[{name, tag, version}]`."""
     return [{"name": result.name, "tag": tag.tag, "version": tag.version} for tag in result.channels]

@@ -60,7 +60,7 @@ def trust_add(
     key: str = argument("The public key, as `reg key show` prints it.", "KEY"),
     models: list[str] | None = option("Only for models of this name or pattern; may be repeated.", "--model"),
 ) -> None:
-    """Trust a key: its signatures count from now on. Confirm by phone or in person who owns the key."""
+    """Trust a key, so that its signatures count from now on. Confirm by phone or in person who owns the key."""
     from onnxreg.registry.trust.known_heads import add_key
 
     path = add_key(name, key, models or ())

@@ -47,8 +47,8 @@ RULES = {
 Cell = dict[str, Any]
 """A cell of a table: a `value` and its `sources`. If the cell has no `rule`, the value is copied from its only source.
 
-A source has a `pointer` (RFC 6901) into a JSON document, and the `value` there. Its other keys name the document: for a
-blob, `blob` (the digest); for a log line, `log` (the log's name), `line` (the line's number) and `digest` (the line's).
+A source has a `pointer` (RFC 6901) into a JSON document, and the `value` there. Further keys name the document. A blob
+has the key `blob` (its digest). A log line has the keys `log` (the log's name), `line` and `digest`.
 """
 BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]
@@ -60,7 +60,7 @@ A table that has only one value has no `columns`.
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
-    """Return a list with one table of these rows, without blank columns, or [] if all cells are blank."""
+    """Return a list with one table of these rows. Blank columns are left out. If all cells are blank, return []."""
     body, header = list(rows), list(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = [[row[index] for index in shown] for row in body]
@@ -167,7 +167,7 @@ def load_profile(name: str) -> tuple[DossierProfile, Digest]:
 
 
 def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
-    """Return the owner's statements, and the bytes of their file. Raises InputError if a key is in no known profile."""
+    """Read the owner's statements. Return them and the bytes of the file. Raises InputError for an unknown key."""
     data = read_given(path)
     facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
     allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in PROFILES))
@@ -217,7 +217,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell's value as text, cut off if long. Texts in a list are joined by commas; any other value is JSON."""
+    """Return a cell's value as text, cut off if long. A list of texts is joined by commas; other values are JSON."""
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)
@@ -241,7 +241,7 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """Makes the tables of a version from its verified log. The method `_NAME` is for fields with `generate: NAME`."""
+    """Makes the tables about a version from its verified log. Fields with `generate: NAME` use the method `_NAME`."""
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
         self.ledger = load(reader, ref.name)
@@ -259,7 +259,7 @@ class _VersionTables:
         self.counted = {event.id for event in attestations(self.ledger, self.digest, self.manifest)}
 
     def _counts(self, line: LogLine) -> bool:
-        """False for a verdict about another version that does not count for this one."""
+        """True if a log line concerns this version. A verdict about another version may concern a common artifact."""
         event = line.event
         is_other = isinstance(event, Attest) and event.manifest != self.digest and event.state != "refused"
         return not is_other or event.id in self.counted
@@ -328,7 +328,7 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """Return the channels' moves, and the findings of promotions. Raises GateError if evidence is wrong."""
+        """Return tables of channel moves and of findings of promotions. Raises GateError if evidence is wrong."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:

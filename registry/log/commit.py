@@ -1,13 +1,13 @@
 """Change a model's log, and delete the blobs that no log refers to, even while others push.
 
-A change replaces the model's index file by compare-and-swap. If others came first, the change is made on their log.
+A change replaces the model's index file by compare-and-swap. If another came first, it is made on the newer log.
 
 A *collector* deletes unneeded blobs. Pushes and collectors use no common clock. They write notes for each other:
 
 * A push reads the log, writes a note (its *intent*), and reads which keys (paths of blobs) are *condemned*. It makes
-  sure that each of its blobs is under a key that is not condemned. Then it replaces the index file that it read.
+ sure that each of its blobs is under a key that is not condemned. Then it replaces the index file that it read.
 * A collector condemns keys in a note, waits for the pushes that have intents, and reads the logs. Then it deletes the
-  condemned keys that no log refers to, and removes its note. `docs/format.md` has the proof.
+ condemned keys that no log refers to, and removes its note. `docs/format.md` has the proof.
 """
 
 import random
@@ -70,7 +70,7 @@ Bring = Callable[[Collection[Digest]], None]  # a function that adds missing blo
 def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
     """Read a model's log in order to change it. A new model has an empty log. The log of a mirror refuses events.
 
-    New lines are signed if a key is configured. `more` are readers of manifests that `remote` does not have yet.
+    New lines are signed if a key is configured. `more` are readers for manifests that `remote` does not have yet.
     """
     log = consult(remote, name, Log.check, *more, new=True)
     log.mirrored, log.sign = remote.is_mirror, line_signer(log.registry)
@@ -134,7 +134,7 @@ def commit(
 
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """A context that announces a change of a model's log by a note (an intent). Collectors wait until it ends."""
+    """A context in which a change of a model's log is announced by a note (an intent). Collectors wait for its end."""
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
     try:
@@ -214,7 +214,7 @@ def collect(
 
 
 def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
-    """Return what `collect` would delete. `assume` may first change each log in memory."""
+    """Return what `collect` would delete. `assume` is called on each log first, and may change it in memory."""
     live, sizes = referred(remote, {}, assume), blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
@@ -257,8 +257,8 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
     """Return the size in bytes of every blob, by key.
 
-    A caller that will delete blobs sets `to_delete`. Then IntegrityError is raised if `index/` has a link, or a
-    `.jsonl` file with a wrong name: such a file may be the index file of a model whose blobs would be deleted.
+    A caller that will delete blobs sets `to_delete`. Then a link in `index/`, or a `.jsonl` file with a wrong name,
+    raises IntegrityError. It may be the index file of a model whose blobs would be deleted.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
@@ -291,7 +291,7 @@ def settle(remote: RegistryStore, push: Push, patience: float) -> int:
 
 
 def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """True if a push still runs at the deadline; False as soon as it has ended, or its process has died."""
+    """Wait for a push. Return True if it still runs at the deadline, and False if it ended or its process died."""
     pause = 0.01
     while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
         if time.monotonic() >= deadline:
@@ -302,7 +302,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
-    """Make a push start over: append a line to the log that the push changes, so that its compare-and-swap fails."""
+    """Make a push start over. A new line in the log that the push changes makes its compare-and-swap fail."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
         intent_document = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")
@@ -328,7 +328,7 @@ References = dict[str, tuple[str | None, frozenset[Digest]]]
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Return the digests of blobs that models need. Read only logs that changed since `earlier`; update `earlier`."""
+    """Return the digests of all needed blobs. Only logs that changed since `earlier` are read; `earlier` is updated."""
 
     def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:
         assume(log)

@@ -1,7 +1,7 @@
 """Read what versions contain, select artifacts, and list the blobs that a log needs.
 
-A registry may have only some artifacts of a version (`reg pull --format`): it *holds* these. Functions get artifacts as
-paths; None means all artifacts.
+A registry may have only some artifacts of a version (`reg pull --format`): it *holds* these artifacts. As an argument,
+artifacts are a tuple of paths; None means all artifacts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ArtifactPaths = tuple[str, ...] | None
 
 
 class Selection(NamedTuple):
-    """A choice of artifacts: by `paths`, else by format, precision and member. An empty field allows any value."""
+    """A choice of artifacts: by `paths` or, without them, by format, precision and member. Empty fields allow all."""
 
     formats: tuple[str, ...] = ()
     precision: str | None = None
@@ -42,7 +42,7 @@ class Selection(NamedTuple):
         return bool(self.formats or self.paths or self.members) or self.precision is not None
 
     def of(self, manifest: Manifest, ref: str) -> ArtifactPaths:
-        """Return the selected artifacts' paths. Raises NotFoundError if a format, path or member matches none."""
+        """Return the selected artifacts' paths. Raises NotFoundError if a format, path or member matches nothing."""
         artifacts = {item.path: item for item in manifest.artifacts}
         if missing := set(self.paths) - artifacts.keys():
             hint = f"its artifacts are {listing([*artifacts], 8, None)}"
@@ -96,7 +96,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """Return the selected artifacts, by default all at `paths`. Raises NotFoundError if one is not at `paths`."""
+    """Return the selected artifacts (default: all at `paths`). Raises NotFoundError if one is not at `paths`."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -115,19 +115,19 @@ def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
 
 
 def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
-    """Return the files that a device needs: the artifact's, and the shared files except certificates and scores."""
+    """Return the files that a device needs: the artifact's files, and shared files without certificates and scores."""
     return [*artifact.all_files(), *(entry for entry in manifest.files if entry.role not in EVIDENCE)]
 
 
 def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
-    """Return the union of artifact paths. In `parts` and as the result, None means all artifacts of the manifest."""
+    """Return all paths that are in any of `parts`. In `parts` and in the result, None means all artifacts."""
     every = {item.path for item in manifest.artifacts}
     paths = {path for part in parts for path in (every if part is None else part)}
     return None if paths >= every else tuple(sorted(paths))
 
 
 def present_paths(log: Log, version: Version) -> ArtifactPaths:
-    """Return the paths of a version's artifacts here: None for all, () if it is unknown or its files are gone."""
+    """Return the paths of a version's artifacts that are here. None means all; () means no artifact."""
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 
@@ -164,7 +164,7 @@ class Reference(NamedTuple):
 
 
 def event_blobs(event: Event) -> list[Reference]:
-    """Return the blobs that an event names, except manifests and files of versions."""
+    """Return the blobs that an event names. Manifests and the files of versions are not included."""
     match event:
         case OptionalEvent():
             return [Reference(blob.digest, blob.size, f"{event.name} {event.kind}") for blob in event.blobs]
@@ -221,7 +221,7 @@ def references(log: Log) -> Iterator[Reference]:
 
 
 def set_pushed(source: RegistryReader, log: Log, versions: Iterable[Version]) -> None:
-    """Record that versions begin to leave for another registry or an archive. From then on, `reg drop` refuses them."""
+    """Record that versions are copied to another registry or an archive. From then on, `reg drop` refuses them."""
     if not isinstance(store := innermost(source), DirectoryRegistry) or not os.access(store.root, os.W_OK):
         return  # who may not write, cannot drop
     for version in versions:
@@ -270,7 +270,7 @@ def read_version(reader: RegistryReader, ref: Ref, index: StoredObject | None = 
 
 
 def kept_manifest(log: Log, version: Version) -> Manifest | None:
-    """Read the manifest of a version. Return None if it was deleted together with the version's files."""
+    """Read the manifest of a version. Return None if the manifest was deleted with the version's files."""
     try:
         return log.manifest(version)
     except MissingBlobError:

@@ -1,4 +1,4 @@
-"""Decisions about versions, such as `tag`, `yank` and `purge`, and records of deltas. Each appends an event."""
+"""Decisions about versions, such as `tag`, `yank` and `purge`, and records of deltas. Each one appends an event."""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -27,8 +27,6 @@ MAX_BLOBS_PER_PURGE = 500
 
 
 class DecisionResult(NamedTuple):
-    """The result of a method of `Decisions`."""
-
     target: LocatedVersion
     is_logged: bool  # an event was appended
     others: tuple[Version, ...] = ()  # versions that the decision affects too
@@ -38,7 +36,7 @@ class DecisionResult(NamedTuple):
 
 
 class Decisions(Struct, frozen=True):
-    """Appends decisions of `actor` to the logs of one registry, and calls `remember` after each of them."""
+    """Appends decisions of `actor` to the logs of one registry. After each decision, `remember` is called."""
 
     store: RegistryStore
     actor: str | None = None
@@ -145,8 +143,8 @@ class Decisions(Struct, frozen=True):
         """Return the events that expire a model's old versions, in order of publication.
 
         These versions stay: the `keep` newest releases, at most `keep` pre-releases that are newer than these releases,
-        pinned versions, and the versions of channels and rollouts. Yanked versions among the newest stay in addition:
-        they do not take one of the `keep` places. Raises InputError if `keep` < 1.
+        pinned versions, and the versions of channels and rollouts. Yanked versions among the newest stay too, and are
+        not counted. Raises InputError if `keep` < 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -172,7 +170,7 @@ class Decisions(Struct, frozen=True):
         """Expire old versions as `expire` does, unless `keep` is None. Then delete the blobs that no log refers to.
 
         Return the expired versions and the deleted blobs. If `dry_run` is set, return the same, but change nothing. The
-        caller must first check that no log lost lines, because blobs that only these lines name are deleted too.
+        caller must first check that no log lost lines, because blobs that only lost lines name are deleted.
         """
         store, expired = self.store, list[Ref]()
         if not dry_run:
@@ -300,8 +298,7 @@ def publish_deltas(
 ) -> list[Delta]:
     """Add deltas to a version. The caller has put their blobs into `push`.
 
-    Of the old and new deltas of the version, only the `MAX_DELTAS` smallest are kept. They are returned, sorted by
-    size.
+    The version keeps only the `MAX_DELTAS` smallest of its old and new deltas. Return these, sorted by size.
     """
     table: list[Delta] = []
 
@@ -320,7 +317,7 @@ def publish_deltas(
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
     """Append events that withdraw the deltas which lead from or to a version in `gone`.
 
-    Such an event replaces the deltas of a version by those that remain. Return the digests of the remaining deltas.
+    Each event replaces the deltas of one version by the remaining ones. Return the digests of the remaining deltas.
     """
     blobs: list[Digest] = []
     for version, event in sorted(_current(log).items()):

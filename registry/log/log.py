@@ -101,7 +101,7 @@ class MismatchError(IntegrityError):
 
 
 class Replay:
-    """Applies a model's events to tables. At first the tables are empty, or they are those of a checkpoint.
+    """Applies a model's events to tables. At first the tables are empty, or have the content of a checkpoint.
 
     `versions` has the entries of all versions that were not dropped. `recent` has the entries that changed after the
     checkpoint, including those of dropped versions. `tombstones` are blobs that may not come back. `refused` are the
@@ -221,7 +221,7 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def indexed_versions(self) -> list[Version]:
-        """Return the versions with summaries in the index file: the newest, and those of channels and rollouts."""
+        """Return the versions that get a summary in the index file: the newest, and those of channels and rollouts."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
@@ -388,7 +388,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Compute the state from a replay. If a summary is missing, make it if `is_new`, else raise StateError."""
+        """Compute the state from a replay. A missing summary is made if `is_new` is set, else StateError is raised."""
         shown, summaries = replay.indexed_versions(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -407,12 +407,12 @@ class Log:
         )  # fmt: skip
 
     def check(self) -> Log:
-        """Replay the tail now, not at first use. Return this log. Raises StateError if the index has another state."""
+        """Replay the tail now, not at first use. Return this log. Raises StateError if the state differs."""
         self._replay  # noqa: B018 -- computed once
         return self
 
     def prove(self) -> None:
-        """Replay the whole log, and summarize its manifests again. Raises StateError if the result is another state."""
+        """Replay the whole log, and summarize the manifests again. Raises StateError if this gives another state."""
         if Log.replay(self.lines(), self.registry, self.name, self.fetch).state != self.state:
             raise self._contradiction
 
@@ -453,7 +453,7 @@ class Log:
         return self.channels[tag]
 
     def lines(self, since: int = 0, until: int | None = None) -> Iterator[LogLine]:
-        """Yield the lines after line `since`, up to line `until`. Raise IntegrityError where the chain breaks."""
+        """Yield the lines after line `since`, up to line `until`. Raise IntegrityError if the chain breaks."""
         number = min(since, self.base) // SEGMENT_LINES
         sealed = (read_segment(self.fetch(segment), self.name) for segment in self.segments[number:])
         lines = chain(chain.from_iterable(sealed), self.tail)
@@ -611,7 +611,7 @@ class Log:
             raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
-        """Append a line of another copy of this log. Raises IntegrityError if it does not follow the last line."""
+        """Append a line from another copy of this log. Raises IntegrityError unless it follows the last line."""
         if (line.seq, line.prev) != (self.seq + 1, self.head):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:
@@ -627,7 +627,7 @@ class Log:
         return line
 
     def attach(self, document: bytes) -> Digest:
-        """Add a document that a new line names, and return its digest. The commit will store the document."""
+        """Add a document to which a new line refers, and return its digest. The next commit stores the document."""
         digest = Digest.of(document)
         self.documents[digest] = document
         return digest
@@ -642,7 +642,7 @@ class Log:
         return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
     def check_keys(self) -> None:
-        """Raise HostError if the state that was read has fields of a newer onnxreg, since `encode` would drop them."""
+        """Raise HostError if the index file has fields of a newer onnxreg. `encode` would drop these fields."""
         if self._line and State.decode(self._line).encode() != self._line:
             lost = f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost"
             raise HostError(lost, UPGRADE)
@@ -671,7 +671,7 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:
-    """Decode the lines of a sealed segment. Raises IntegrityError if a line is malformed, or their number is wrong."""
+    """Decode the lines of a sealed segment. Raises IntegrityError if a line is malformed, or if lines are missing."""
     if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     with about(f"the log of {name} cannot be read", IntegrityError):
@@ -703,7 +703,7 @@ def consult(
     index: StoredObject | None = None,
     new: bool = False,
 ) -> Value:
-    """Return `question(log)`. If a blob is missing, ask again with the log in a newer index file."""
+    """Return `question(log)` for a model's log. If a blob is missing, read a newer index file and try again."""
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
     )
@@ -729,7 +729,7 @@ def read_consistently(
     read: Callable[[StoredObject | None], Value],
     index: StoredObject | None = None,
 ) -> Value:
-    """Return `read(file)` for a model's index file. If a blob is missing, try again with a newer index file."""
+    """Return `read(file)` for a model's index file. If a blob is missing, read a newer index file and try again."""
     index = index or reader.read_index(name)
     while True:
         try:
@@ -791,7 +791,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_
 
 
 def fetcher(*sources: BlobReader) -> Fetch:
-    """Make a function that reads a blob from the first source with a good copy. It tries local sources first."""
+    """Make a function that reads a blob from the first source that has a good copy. Local sources are tried first."""
     ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
 
     def fetch(digest: Digest) -> bytes:
@@ -807,7 +807,7 @@ def fetcher(*sources: BlobReader) -> Fetch:
 
 
 def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Return a log's lines, verified; `.policy` is the log of policies. Raises NotFoundError if there is no log."""
+    """Read and verify the lines of a log. The name `.policy` means the log of policies. Raises NotFoundError."""
     if name != POLICY_LOG:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog

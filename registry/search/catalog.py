@@ -60,7 +60,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     """A model in a catalog.
 
     `head` is the digest of the model's last log line. `damage` says why the model's index file cannot be read. The
-    fields from `manifest` on are about the newest release; `find_models` fills in the last three.
+    fields from `manifest` on are about the newest release. `find_models` fills in the last three fields.
     """
 
     name: str
@@ -118,7 +118,7 @@ _ARTIFACTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[Artifact
 
 
 class Catalog:
-    """A catalog in memory. `time` is the time of its publication; None if it was made here from index files."""
+    """A catalog in memory. `time` is the time of its publication, or None if it was made here from index files."""
 
     def __init__(self, registry_id: str, time: str | None = None) -> None:
         self.registry_id = registry_id
@@ -178,7 +178,7 @@ class Catalog:
             yield from (msgspec.json.encode(piece) + b"\n" for piece in pieces)
 
     def matching_models(self, pattern: str = "*") -> list[ModelLine]:
-        """Return all models whose names match a shell pattern, sorted by name. Damaged models are not left out."""
+        """Return all models whose names match a shell pattern, sorted by name. Damaged models are included."""
         return [self.models[name] for name in fnmatch.filter(sorted(self.models), pattern)]
 
     def readable(self, pattern: str = "*") -> list[ModelLine]:
@@ -186,7 +186,7 @@ class Catalog:
         return [model for model in self.matching_models(pattern) if model.damage is None]
 
     def damages(self, pattern: str = "*", artifacts: bool = False) -> list[str]:
-        """Return the reasons why models cannot be read. If `artifacts` is set, also return those for versions."""
+        """Return the reasons why models cannot be read and, with `artifacts`, why versions cannot be read."""
         fitting = self.matching_models(pattern)
         damages = [model.damage for model in fitting if model.damage is not None]
         pieces = chain(*(self.pieces.get(model.name, ()) for model in fitting if artifacts))
@@ -214,7 +214,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Update all models, or only `names`. With `artifacts`, update artifacts of models that match `pattern` too."""
+        """Update all models, or only `names`. With `artifacts`, update the artifacts of models that match `pattern`."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -257,7 +257,7 @@ class Catalog:
 
 
 Contents = dict[str, list[dict[str, Any]]]
-"""The artifacts of a model, by the digest of the manifest, which several versions may share."""
+"""A model's artifacts by the digest of their manifest. Several versions may share a manifest."""
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
@@ -280,7 +280,7 @@ def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Apply `read` to each item. If the registry is on another machine, read several items at once."""
+    """Apply `read` to each item and return the results. On another machine, several items are read at once."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
@@ -293,7 +293,7 @@ class _File(msgspec.Struct, gc=False):
 
 
 class _Summary(msgspec.Struct, gc=False):
-    """The fields of a `VersionSummary` that a `ModelLine` needs. Decoding only these is faster."""
+    """The fields of a `VersionSummary` that a `ModelLine` needs. It is faster to decode only these fields."""
 
     manifest: Digest
     artifacts: tuple[_File, ...]
@@ -310,7 +310,7 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class _State(msgspec.Struct, gc=False):
-    """The fields of a state line or checkpoint that a `ModelLine` needs. Decoding only these takes half the time."""
+    """The fields of a state line or checkpoint that a `ModelLine` needs. It is faster to decode only these fields."""
 
     registry: str = ""
     name: str = ""
@@ -324,7 +324,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Return a model's line. If `contents` has `name`, return the artifacts of all its versions too, in pieces.
+    """Read a model and return its line. If `contents` has `name`, also return the artifacts of all versions, in pieces.
 
     A manifest whose artifacts are in `contents[name]` is not read again.
     """

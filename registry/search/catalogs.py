@@ -27,7 +27,7 @@ from onnxreg.schema.core.units import SILENT, Progress
 MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
 """The files in `local/` for the two parts of a catalog; `reg ls` needs only the first file."""
 COPY = "catalog"
-"""The file in `local/` for the copy of a published catalog: a line with its URL and token, then the catalog."""
+"""The file in `local/` with the copy of a published catalog. Its first line has the catalog's URL and token."""
 MAX_LOCAL_BYTES = 2**30
 
 
@@ -113,7 +113,7 @@ def read_remote(
 
 
 def _fetch(reader: protocol.RegistryReader, copy: Path | None) -> protocol.StoredObject | None:
-    """Return the published catalog with its token, or None. If `copy` is up to date, `copy` is read."""
+    """Return the published catalog with its token, or None without one. An up-to-date `copy` saves the download."""
     files, former = protocol.innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -168,7 +168,7 @@ def publish(
     """Publish the catalog of a registry.
 
     `copy` is this machine's copy of the last catalog; None if no file can be written. Raises InputError if the registry
-    is a mirror, RemoteError if it is read only, and LostRaceError if another run published meanwhile.
+    is a mirror, RemoteError if the registry is read-only, and LostRaceError if another run published meanwhile.
     """
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")

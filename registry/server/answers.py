@@ -58,7 +58,7 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """Rewrite an error for a client: a lost blob is an IntegrityError, and hints that name a command are replaced."""
+    """Rewrite an error for a client. A lost blob becomes an IntegrityError. Hints that name a command are replaced."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):
@@ -91,7 +91,7 @@ def of_bytes(
     tag: str | None = None,
     ranges: bool = False,
 ) -> Response:
-    """Answer with `data`, or with status 304 if the client has it. `tag` is the entity tag (default: the SHA-256)."""
+    """Answer with `data`, or with status 304 if the client has it already. `tag` is the entity tag."""
     headers = {"ETag": f'"{tag or sha256(data).hexdigest()}"', "Cache-Control": caching}
     if _is_unchanged(request, headers):
         return Response(None, 304, headers)
@@ -100,7 +100,7 @@ def of_bytes(
 
 
 def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
-    """Answer with an open file, or with the range of the file that the request names; the response closes the file.
+    """Answer with an open file, or with the range of it that the request names. The response closes the file.
 
     Do not `await` between opening the file and this call: if the request ended there, the file would stay open.
     """
@@ -175,7 +175,7 @@ def base_url(request: Request, settings: Settings) -> str:
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Read the body of a request. Above `max_bytes`, raise HttpError 413, which ends the connection."""
+    """Read the body of a request. If it exceeds `max_bytes`, raise HttpError 413, which closes the connection."""
     refusal = HttpError(413, f"the body has more than {max_bytes:,} bytes", headers={"Connection": "close"})
     if int(request.headers.get("content-length", "0")) > max_bytes:
         raise refusal

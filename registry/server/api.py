@@ -28,8 +28,6 @@ MAX_REJECTIONS = 1000
 
 
 class Api:
-    """The routes for programs."""
-
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry, self._settings = registry, settings
         self._search = Search(registry, settings)

@@ -120,7 +120,7 @@ class ServedRegistry(DirectoryRegistry):
         return "" if index is None else index.token
 
     def rule_keys(self) -> tuple[str, str]:
-        """Return parts of cache keys, for policies and trust file. Raises HostError if the trust file is unusable."""
+        """Return cache keys for the policies and for the trust file. Raises HostError if the trust file is unusable."""
         try:
             load_trust()
         except RegError as error:
@@ -152,7 +152,7 @@ class ServedRegistry(DirectoryRegistry):
         )
 
     def locate(self, name: str, ref_in: Callable[[Log], Ref]) -> tuple[Log, LocatedVersion]:
-        """Find the version that `ref_in(log)` names in the model's log, with the checks of `resolve`."""
+        """Find the version that `ref_in` names, given the model's log. The version is checked as in `resolve`."""
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
 
@@ -168,7 +168,7 @@ class ServedRegistry(DirectoryRegistry):
 
 
 class Queue:
-    """Answers questions of one kind in `threads` threads, so that questions of other kinds never wait for them."""
+    """Answers questions of one kind in `threads` threads of its own, so that other questions need not wait for them."""
 
     def __init__(self, threads: int, settings: Settings) -> None:
         self._limiter, self._steps = CapacityLimiter(threads), settings.steps
@@ -194,7 +194,7 @@ class Queue:
 
 
 class Search:
-    """Answers one question after the other about all models. Updates the catalog before each answer."""
+    """Answers questions about all models, one after the other. The catalog is updated before each answer."""
 
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry = registry
@@ -228,7 +228,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file below `root`. Raises FileNotFoundError if it is absent, or the path has a link."""
+    """Open a regular file below `root`. Raises FileNotFoundError if the file is absent or the path contains a link."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in path.split("/"):  # relative to an open directory, which nobody can replace by a link

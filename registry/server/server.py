@@ -126,7 +126,7 @@ def to_stderr(line: str) -> None:
 
 
 class Guard:
-    """Refuses requests with a large head or several tokens. If the server has a token, requests must have it too."""
+    """Refuses requests with a large head or with several tokens, and requests without the server's token, if any."""
 
     def __init__(self, app: ASGIApp, token: str | None, max_head_bytes: int) -> None:
         self._app = app
@@ -255,7 +255,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int = 1) -> uvicorn.Config:
-    """Return uvicorn's configuration; each worker calls `make` to create the application."""
+    """Return the configuration of uvicorn. Each worker calls `make` to create the application."""
     return uvicorn.Config(
         make,
         factory=True,

@@ -3,7 +3,7 @@
 The server must support conditional writes; a trial checks this before the first write. A blob of up to `PART_BYTES` is
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
-This module, not obstore, repeats failed requests: after a repeated write, it finds out if the first try succeeded.
+This module, not obstore, repeats failed requests. After a repeated write, it finds out if the first try succeeded.
 """
 
 import re
@@ -41,7 +41,7 @@ PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
 """Maximum number of large objects that are uploaded at the same time.
 
-Each of them needs the memory of `PARTS_AT_A_TIME` + 2 parts.
+Each upload needs memory for `PARTS_AT_A_TIME` + 2 parts.
 """
 READ_BYTES = 2**18
 MAX_WORKERS = 16
@@ -117,7 +117,7 @@ def is_busy(error: Exception) -> bool:
 
 
 def is_absence(error: RefusedError) -> bool:
-    """True if a refusal means that the object does not exist, although its bucket exists."""
+    """True if the server refused because the object does not exist, although the bucket exists."""
     return error.status == 404 and error.reason not in ("NoSuchBucket", "ContainerNotFound")
 
 
@@ -264,7 +264,7 @@ class BucketStore(ObjectStore):
         return current is not None and current.data == data
 
     def _put(self, key: str, data: Buffer, mode: Any) -> bool:
-        """Write an object. Return False if the condition `mode` fails, which may mean that an earlier try succeeded."""
+        """Write an object. Return False if the condition `mode` fails, possibly because an earlier try succeeded."""
         put = partial(obstore.put, self._writes, key, data, mode=mode, use_multipart=False)
         try:
             self._ask(f"writing {key}", put, is_write=True)
@@ -387,7 +387,7 @@ def cas_faults(store: ObjectStore) -> list[str]:
 
 
 def _until_stopped(put: Callable[[], object]) -> None:
-    """Run an upload in a thread, so that a stopped command need not wait for a silent server."""
+    """Run an upload in a thread. Thus a command that is stopped does not wait for a silent server."""
     outcome, context = Future[object](), copy_context()
 
     def run() -> None:

@@ -86,7 +86,7 @@ class BucketUrl(Struct, frozen=True):
         return "base_url" if self.scheme == "gs" else "endpoint"
 
     def settings(self) -> dict[str, Any]:
-        """Return obstore's settings. Raises InputError, HostError or RemoteError if a setting can never work."""
+        """Return the settings for obstore. Raises InputError, HostError or RemoteError if a setting cannot work."""
         options = dict(self.options)
         if self.scheme == "s3":
             settings = aws_settings(self.url, self.bucket, options)
@@ -102,7 +102,7 @@ class BucketUrl(Struct, frozen=True):
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Return an obstore client. A request may take `limit` seconds, and the server may be silent for `silence`."""
+        """Return an obstore client. `limit` is the time for a request, and `silence` that for an answer, in seconds."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
@@ -121,7 +121,7 @@ PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
 def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return arguments for `S3Store`. Raises InputError for impossible options, RemoteError without credentials."""
+    """Return arguments for `S3Store`. Raises InputError for a wrong option, and RemoteError without credentials."""
     try:
         from botocore import configprovider
         from botocore import session as sessions

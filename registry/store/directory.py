@@ -2,7 +2,7 @@
 
 The folder `local/` belongs to this machine: locks, catalogs, records of pushes, scratch directories. If a command is
 killed, the next command deletes its scratch directory. A large blob is fetched into `local/partial/<64 hex>`, so that a
-later pull can resume. The later pull hashes these bytes again, so they need not be trusted.
+later pull can resume. The later pull hashes these bytes again, because they are not trusted.
 """
 
 import errno
@@ -47,7 +47,7 @@ NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLC
 """The error numbers of flock(2) on file systems without locks."""
 NOTICE_SECONDS = 3.0  # after this many seconds of waiting for another command, the user gets a message
 MIN_RESUMABLE_BYTES = 2**20
-"""The least size of a blob whose download is resumed. A smaller blob is fetched again from the beginning."""
+"""The minimum size of a blob whose download is resumed. A smaller blob is fetched again from the beginning."""
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
 
 
 MAX_FILE_BYTES = 2**44
-"""The maximum size of a file on ext4. A larger stated size is wrong, so it is not compared with the free space."""
+"""The maximum size of a file on ext4. A stated size above it is wrong, and is not compared with the free space."""
 
 
 class StagedBlobs:
@@ -229,7 +229,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: protocol.Op
 class DirectoryStore(protocol.ObjectStore):
     """An `ObjectStore` of the files below `root`.
 
-    `get` makes a file's token from the bytes: it is their SHA-256. `list` makes another kind of token, from `stat`.
+    A token from `get` is the SHA-256 of the file's bytes. A token from `list` is of another kind, made from `stat`.
     """
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
@@ -409,14 +409,14 @@ class DirectoryRegistry(protocol.RegistryStore):
 
     @property
     def is_shared(self) -> bool:
-        """True if other users may write to the scratch directory, and so change a file before the file is stored."""
+        """True if other users may write to the scratch directory. They could change a file before it is stored."""
         if os.name != "posix":
             return False
         folders = [path.stat() for path in (self.root, self.scratch.parent, self.scratch)]
         return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
 
     def blob_path(self, digest: Digest) -> Path:
-        """Return the path of a blob's file: the first key of the blob that exists or, if none exists, the plain key."""
+        """Return the path of a blob's file. If the blob has no file, return the path for its plain key."""
         paths = [self.root / key.path for key in protocol.keys_of(digest)]
         return next(filter(is_regular, paths), paths[0])
 
@@ -561,7 +561,7 @@ class DirectoryPush(StagedBlobs, protocol.Push):
     def _give_names(
         self, staged: Mapping[protocol.BlobKey, Path], relied: Iterable[protocol.BlobKey] = ()
     ) -> None:
-        """Rename staged blobs to their keys, durably. Also make the names of `relied`, which exist already, durable."""
+        """Rename staged blobs to their keys, durably. Make the names of the existing blobs in `relied` durable too."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:

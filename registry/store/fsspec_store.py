@@ -2,9 +2,9 @@
 
     sftp://user@host/path?single_writer=yes
 
-fsspec has no compare-and-swap, so two writers would overwrite each other's changes unnoticed. Such a registry is read
-only, unless its URL has `?single_writer=yes`, by which the user promises that nobody else writes meanwhile. The driver
-finds the credentials (key files, agents, environment variables).
+fsspec has no compare-and-swap, so two writers would overwrite each other's changes unnoticed. Therefore such a registry
+is read-only by default. With `?single_writer=yes` in the URL, it can be written: the user promises that nobody else
+writes at the same time. The driver finds the credentials (key files, agents, environment variables).
 """
 
 import io
@@ -152,7 +152,7 @@ def file_remote(
 ) -> protocol.RegistryStore:
     """Open the registry at a URL. If `create` is set and the registry is missing, create it.
 
-    Raises InputError if the URL is wrong. Without a driver for it, the first use raises HostError.
+    Raises InputError if the URL is wrong. If no driver is installed, the first use raises HostError.
     """
     parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:

@@ -53,7 +53,7 @@ LFS = "filter=lfs diff=lfs merge=lfs -text"
 LFS_RULE = f"blobs/** {LFS}"
 LARGE_FILES = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
 LAYOUT_RULES = tuple(f"{pattern} {LFS}" for pattern in LARGE_FILES)
-"""The rules that put a layout's large files in Git LFS. LFS stores equal bytes once, such as a file and its blob."""
+"""The rules that put a layout's large files into Git LFS. LFS stores a file and the blob with the same bytes once."""
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """The files of a repository that do not belong to the registry."""
 RESERVED = {*HUB_FILES, "blobs", "index", "gc", "local", "registry.json", protocol.index_path(POLICY_LOG)}
@@ -142,7 +142,7 @@ class HubRegistry(protocol.RegistryStore):
             yield HubPush(self.store, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Let pushes write this model's layout too. Raises InputError if another model has a layout."""
+        """Let pushes also write the layout of this model. Raises InputError if the layout is of another model."""
         self._shown = name
         RepositoryLayout.of_model(self.store.refresh(), name, True)
         self.store.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
@@ -359,8 +359,8 @@ def _has(at: CommitSnapshot, entry: protocol.TreeFile, digest: Digest) -> bool:
 def replace_metadata(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
     """Put `metadata` into a model card, and return the new card.
 
-    `written` is the metadata that the last push put into the card; it is replaced. Keys that people have
-    changed after that push stay as they are. A card that cannot be read is returned unchanged.
+    `written` is the metadata that the last push put into the card. It is replaced, except keys that people have changed
+    since then. A card that cannot be read is returned unchanged.
     """
     import yaml
 

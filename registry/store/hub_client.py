@@ -62,7 +62,7 @@ MAX_PATHS = 1000  # maximum number of paths that the Hub accepts in one request
 MAX_SILENCE_SECONDS = 120.0  # a request through huggingface_hub fails after this many seconds without a byte
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
 PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
-"""Every push needs these paths, so their entries are requested with the first entries of a commit."""
+"""Paths that every push needs. Their entries are requested together with the first entries of a commit."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
@@ -72,7 +72,7 @@ FINAL_ERRORS = (
     httpx2.LocalProtocolError,
     httpx2.TooManyRedirects,
 )
-"""The errors of httpx after which another try is useless."""
+"""Errors of httpx after which another try is useless."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -246,7 +246,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: RemoteError) -> None:
-        """After a failed commit, raise StaleParentError or UnansweredError if another try may succeed; else return."""
+        """Raise StaleParentError or UnansweredError if a failed commit may succeed at another try. Otherwise return."""
         cause, status = error.__cause__, getattr(error, "status", 0)
         if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
             raise StaleParentError from error
@@ -329,7 +329,7 @@ def _check_redirect(response: httpx2.Response) -> None:
 
 
 def _one_line(error: object) -> str:
-    """Return an error's first line that is not blank, without URLs, since URLs of uploads are signed."""
+    """Return the first non-blank line of an error. URLs are removed, because URLs for uploads contain signatures."""
     line = next((line for line in str(error).splitlines() if line.strip()), "")
     return re.sub(r"https?://\S+", "...", line).strip()
 
@@ -405,11 +405,11 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation]]
-"""Returns the operations to commit on a snapshot. The flag is True if an earlier try may have succeeded."""
+"""A function that returns the operations to commit. The flag is True if an earlier try may have succeeded."""
 
 
 class HubStore(ObjectStore):
-    """An `ObjectStore` with the files of a repository. Reads are at a pinned commit; each write is one commit."""
+    """An `ObjectStore` with the files of a repository. It reads from one pinned commit. Each write is a new commit."""
 
     def __init__(self, hub: HubClient) -> None:
         self.hub = hub

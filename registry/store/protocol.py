@@ -48,7 +48,7 @@ GENERATIONS = 8
 Kind = Literal["intents", "condemned"]
 """A note `intents/...` announces a push. A note `condemned/...` lists keys that a collector is about to delete."""
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
-"""The name of a note: 16 hex digits for its writer and, for an intent, 16 more for the attempt."""
+"""The name of a note: 16 hex digits for the writer. An intent has 16 more digits for the attempt."""
 CATALOG = "search/catalog.jsonl.gz"
 PROBE = "gc/probe-"  # the prefix of the objects that `bucket.prove` creates and deletes to test a store
 SPOOL_BYTES = 2 * 2**20
@@ -111,7 +111,7 @@ def model_of(path: str) -> str | None:
 
 _WORTHLESS = r"\.DS_Store|\._.*|\.AppleDouble|Thumbs\.db|desktop\.ini|@eaDir|\.nfs[0-9a-f]+|\.fuse_hidden.*"
 WORTHLESS_NAME = re.compile(_WORTHLESS, re.IGNORECASE)
-"""The names of system files that may be deleted: the system makes them again, or they are remains of deleted files."""
+"""The names of system files that may be deleted. The system makes them again, or they are left from deleted files."""
 _SYSTEM_NAME = re.compile(
     rf"{_WORTHLESS}|\.Spotlight-V100|\.Trashes|\.fseventsd|System Volume Information|\$RECYCLE\.BIN|#recycle"
     r"|[.#]snapshot|lost\+found|\.Trash-\d+|\.git.*|\.st(folder|ignore|versions)|\.dropbox.*",
@@ -120,7 +120,7 @@ _SYSTEM_NAME = re.compile(
 
 
 def is_system_path(path: str, name: re.Pattern[str] = _SYSTEM_NAME) -> bool:
-    """True for the files that systems and tools (Finder, Explorer, a NAS, NFS, FUSE, git) write into any folder."""
+    """True for a file that a system or a tool (Finder, Explorer, a NAS, NFS, FUSE, git) writes into any folder."""
     return any(name.fullmatch(part) for part in path.split("/"))
 
 
@@ -223,7 +223,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def is_mirror(self) -> bool:
-        """True for an exact copy of another registry, with the same id. A mirror gets no events of its own."""
+        """True for an exact copy of another registry, with the same id. Events are never added to a mirror itself."""
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a model's current index file, or `cached` if it is still current; None if the model is unknown."""
@@ -240,15 +240,15 @@ class RegistryReader(BlobReader, Protocol):
         """List the sorted names of all models. Raises UnlistedError if the store cannot list its files."""
 
     def index_tokens(self) -> dict[str, str]:
-        """Return a token for each model. It changes with the index file; it is "" if the store has no tokens."""
+        """Return a token for each model, which changes with the index file. It is "" if the store has no tokens."""
         return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
-        """Return the URL of a blob. In a remote, this is the URL of its plain key: no request asks which key it has."""
+        """Return the URL of a blob. For a remote, it is that of the plain key: no request is sent to find the key."""
 
 
 class ReaderWrapper(RegistryReader):
-    """A registry reader that forwards its calls to another one, `source`. Subclasses cache, check or count reads."""
+    """A registry reader that forwards its calls to the reader `source`. Subclasses cache, check or count reads."""
 
     def __init__(self, source: RegistryReader) -> None:
         self.source, self.url = source, source.url
@@ -325,7 +325,7 @@ class Push(Sink, Protocol):
         self.damaged = frozenset(keys)
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the digests that need not be put: the blob was put before, or has a key that is not condemned."""
+        """Return the digests that need not be put: those put before, and those with a key that is not condemned."""
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store a stream, and return its digest and its size in bytes. Several threads may call `put`.
@@ -337,7 +337,7 @@ class Push(Sink, Protocol):
         """Store a file as `put` does. The file may be moved instead of copied. `hasher` also receives the bytes."""
 
     def flush(self) -> None:
-        """Make all blobs from earlier calls of `put` durable and visible. A log must name these blobs already."""
+        """Make all blobs from earlier calls of `put` durable and visible. A log must already refer to them."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make durable all blobs that were put up to now, then replace the model's index file.
@@ -357,7 +357,7 @@ class ObjectStore(Protocol):
         """Return a small object with its token, or `cached` if it has not changed; None if it is absent."""
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """Open a stream over an object from an offset on; None if absent. A read returns as many bytes as requested."""
+        """Open a stream over an object from an offset on, or return None. A read returns as many bytes as requested."""
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys whose objects exist."""
@@ -379,7 +379,7 @@ class ObjectStore(Protocol):
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         """Replace a small object if its token is `expected` (None: the object is absent); return True on success.
 
-        The returned value is right even if a server did the swap and its answer was lost.
+        The result is right even if a server did the swap but its answer was lost.
         """
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -428,7 +428,7 @@ class MemoryStore(ObjectStore):
 
 
 class ReadOnlyStore(ObjectStore):
-    """An `ObjectStore` that refuses to write. The error names the `description`, and has `instead` as its hint."""
+    """An `ObjectStore` that refuses to write. The error has `description` in its message, and `instead` as its hint."""
 
     description: str
     instead: str
@@ -487,7 +487,7 @@ class RegistryStore(RegistryReader):
         return identity
 
     def check_exists(self) -> None:
-        """Raise NotFoundError if the registry is missing. If its id is known already, nothing is read or raised."""
+        """Raise NotFoundError if the registry is missing. If the id is already known, this does nothing."""
         _ = self.registry_id
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
@@ -558,7 +558,7 @@ class RegistryStore(RegistryReader):
             self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        """Return the contents of the notes of a kind, by name. A note that comes or goes meanwhile may be absent."""
+        """Return the contents of the notes of a kind, by name. A note that comes or goes meanwhile may be missing."""
         prefix = note_path(kind, "")
         files = self.store.list(prefix) if kind in self.note_kinds else ()
         names = [file.path.removeprefix(prefix) for file in files]
@@ -600,8 +600,6 @@ def open_registry(
 
 
 class ObjectPush(Push):
-    """A push to an object store."""
-
     def __init__(self, store: ObjectStore) -> None:
         self.id = os.urandom(8).hex()
         self._store = store

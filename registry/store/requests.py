@@ -43,7 +43,7 @@ from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
-"""Maximum number of tries of a request, and of tries to which the server sends no answer at all."""
+"""Maximum number of tries of a request, and of those tries to which the server sends no answer at all."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 """The wait after try n is random, from 0 to min(FIRST_WAIT_SECONDS * 2**n, MAX_WAIT_SECONDS)."""
 MAX_PAUSE_SECONDS = 300
@@ -70,7 +70,7 @@ class RefusedError(RemoteError):
 
 
 class UnansweredError(RemoteError):
-    """The server sent no answer, or an unreadable answer. It may have carried out the request nevertheless."""
+    """The server sent no answer, or an unreadable one. It may still have carried out the request."""
 
 
 def unanswered(message: str, error: BaseException) -> RemoteError:
@@ -154,7 +154,7 @@ def setting(name: str) -> float:
 
 
 def timeout() -> float | None:
-    """Return the seconds after which a silent server counts as gone; None without a limit."""
+    """Return the seconds after which a silent server counts as gone, or None if there is no limit."""
     limit = setting("REG_READ_TIMEOUT")
     return limit if limit < float("inf") else None
 
@@ -194,8 +194,8 @@ class ObjectAnswer(NamedTuple):
 class Download:
     """Reads an object from the offset `start` on. If the connection breaks, it requests the rest.
 
-    `begin(offset, tag)` requests the bytes from `offset` on. It fails if `tag` is not "" and the object has another
-    ETag. `errors` makes a context that translates errors. If `passing(error)` is true, the request is repeated.
+    `begin(offset, tag)` requests the bytes from `offset` on. The request fails if `tag` is not "" and the object has
+    another ETag. `errors` makes a context that translates errors. If `passing(error)` is true, the request is repeated.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_private(host: str) -> bool:
-    """True if a host is in a private network or is this machine; False if the name of the host cannot be resolved."""
+    """True if a host is in a private network or is this machine. False if the host's name cannot be resolved."""
     try:
         addresses = {str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
@@ -305,7 +305,7 @@ _LENGTH = re.compile(r"[0-9]{1,19}")
 
 
 def content_range(text: str) -> tuple[int, int, int | None]:
-    """Parse `bytes FIRST-LAST/SIZE` into the first byte, the end (LAST + 1) and the size; the size is None for `*`."""
+    """Parse `bytes FIRST-LAST/SIZE`. Return the first byte, the end (LAST + 1) and the size (None for `*`)."""
     match = _RANGE.fullmatch(text)
     first, last = (int(match[1]), int(match[2])) if match else (1, 0)
     size = int(match[3]) if match and match[3] != "*" else None
@@ -321,7 +321,7 @@ def entity_tag(headers: Mapping[str, str] | Message) -> str:
 
 
 def check_framing(headers: Message) -> None:
-    """Raise ValueError if the headers state several lengths, or a compression, which is never requested."""
+    """Raise ValueError if the headers state several lengths, or a compression. Compression is never requested."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")
@@ -335,7 +335,7 @@ _NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
 
 
 def pause_seconds(headers: Mapping[str, str] | Message) -> float:
-    """Return the seconds for which the server asks the client to pause; 0 without such a header."""
+    """Return the seconds for which the server asks the client to pause, or 0 if it asks for no pause."""
     fields = {name.lower(): str(value).strip() for name, value in headers.items()}
     retry_after = fields.get("retry-after", "")
     if re.fullmatch(r"[0-9]{1,9}", retry_after):

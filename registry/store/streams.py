@@ -63,7 +63,7 @@ def piece_hasher(size: int) -> PieceHasher | None:
 
 
 def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
-    """Hash files below the directory `root`; return their descriptors (digest and size) by path."""
+    """Hash files below the directory `root`. Return the descriptors (digest and size) of the files by path."""
     descriptors = {}
     for path in paths:
         hasher = piece_hasher((root / path).stat().st_size)
@@ -93,7 +93,7 @@ def pump(
 
 
 def check(actual: Digest, expected: Digest, label: str) -> None:
-    """Raise IntegrityError if two digests differ. The message calls the bytes `label`, such as `blob sha256:...`."""
+    """Raise IntegrityError if two digests differ. `label` names the bytes in the message, such as `blob sha256:...`."""
     if actual != expected:
         raise IntegrityError(
             f"{label} is damaged: its bytes have the digest {actual.short}..., not {expected.short}...",

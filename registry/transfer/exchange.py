@@ -74,7 +74,7 @@ class ExchangeRequest(Struct, frozen=True):
 
 
 class Merge(Struct, frozen=True):
-    """The changes that fulfil a request at the destination, valid while the destination's log ends at `head`."""
+    """The changes that fulfil a request at the destination, as long as the destination's log ends at `head`."""
 
     request: ExchangeRequest
     source: Log
@@ -87,7 +87,7 @@ class Merge(Struct, frozen=True):
     is_change: bool  # these changes add a line to the destination's log
 
     def apply(self, destination: Log) -> int:
-        """Append the changes to `destination`, whose last line must be `head`; return the number of new lines."""
+        """Append the changes to `destination`, whose last line must be `head`. Return the number of new lines."""
         before, now = destination.seq, datetime.now(UTC).strftime(TIME_FORMAT)
         destination.fetched |= self.source.fetched
         is_copy = self.source.registry == destination.registry
@@ -208,7 +208,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
 
 
 def _statement_key(event: Attest | Timing) -> tuple[object, ...]:
-    """Return a key that is equal for events with the same statement, such as events in two registries."""
+    """Return a key for the statement of an event. Events in two registries with the same statement have equal keys."""
     if isinstance(event, Timing):
         return event.manifest, event.blobs
     return event.manifest, event.statement, event.artifact, event.state
@@ -217,9 +217,9 @@ def _statement_key(event: Attest | Timing) -> tuple[object, ...]:
 def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> None:
     """Check that the requested versions can be copied between registries with different ids.
 
-    Raises ConflictError if a version has another manifest at the destination, or if the version's files were removed
-    there, unless the version expired and the request restores it. Raises NotFoundError if the source lacks a version or
-    a requested artifact.
+    Raises ConflictError if a version has another manifest at the destination, or if its files were removed there. An
+    expired version is allowed if the request restores it. Raises NotFoundError if the source lacks a version or a
+    requested artifact.
     """
     _check_present(source, request.versions)
     for version in request.versions:
@@ -247,7 +247,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise IntegrityError if a version has another manifest, or equal logs have different tables of versions."""
+    """Raise IntegrityError if a copied version has another manifest, or equal logs have different versions."""
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -289,9 +289,9 @@ def blobs_of(
 def selected_paths(
     source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
-    """Return for each version the paths that a selection picks, or None without a selection.
+    """For each version, return the paths of the selected artifacts. If nothing is selected, the value is None.
 
-    Raises NotFoundError if a version has no such path.
+    Raises NotFoundError if a version has no selected artifact.
     """
     if not selection:
         return dict.fromkeys(versions)
@@ -491,7 +491,7 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""Blobs above this total size are moved before the commit. Up to this size, the commit moves the blobs."""
+"""If blobs exceed this total size, they are moved before the commit. Otherwise the commit moves them."""
 
 
 class SkippedVersion(Struct, frozen=True):
@@ -525,12 +525,12 @@ class TransferResult(Struct, frozen=True):
 
     @property
     def is_current(self) -> bool:
-        """True if the destination had everything already and no error occurred."""
+        """True if the destination already had everything, and no error occurred."""
         failed = any(item.tag is None or item.error is not None for item in self.skipped)
         return not self.has_copied and bool(self.versions) and not failed
 
     def warnings(self, destination: str) -> Iterator[str]:
-        """Yield warnings of yanks at the destination (`here` or `there`), and of channels that moved back."""
+        """Yield a warning for each yank, and for each channel that moved back. `destination` is `here` or `there`."""
         for version, yank in self.yanks.items():
             why = yank.because if yank.version == version else f": {yank.words}"
             yield f"{yank.name}:{version} is yanked {destination}{why}"
@@ -555,9 +555,10 @@ def exchange(
 ) -> TransferResult:
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
-    `log` is the source's log, `own` the destination's log (from `load_own`), `plan` the result of `merge`; if None,
-    they are read or made. `more` are further readers of the documents in the destination's log. Raises the errors of
-    `merge` and of both registries. Raises GateError if a policy of the destination governs a channel that would move.
+    `log` is the log of the source, `own` is the log of the destination (from `load_own`), and `plan` is the result of
+    `merge`. Missing arguments are read or made. `more` are further readers for documents in the destination's log.
+    Raises the errors of `merge` and of both registries. Raises GateError if a policy of the destination governs a
+    channel that would move.
     """
     name = request.name
     source_log = log or load(source, name, destination)
@@ -678,7 +679,7 @@ def exchange_possible(
 def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
     """A context that appends an error about the model `name` to `skipped`, instead of raising it.
 
-    Errors about a registry or about this machine are raised.
+    Errors about a registry or about this machine are still raised.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Write verified files of a version into a directory: all files, one artifact, or a package for ONNX Runtime.
 
-If the target is the run directory of a training (it has `checkpoints/`), the files go to its `exports/`. A path in the
-manifest, such as `exports/model.onnx`, is then relative to the run directory.
+If the target is the run directory of a training (it has `checkpoints/`), the files go to its `exports/`. Then paths in
+the manifest, such as `exports/model.onnx`, are relative to the run directory.
 """
 
 import os
@@ -38,7 +38,7 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """Return the prefix to remove from paths: `exports/` in the `exports` folder of a run, else ""."""
+    """Return the prefix to remove from paths: `exports/` if this is the `exports` folder of a run, else ""."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
@@ -115,8 +115,8 @@ def write_package(
 ) -> tuple[contents.Release, PackageLayout]:
     """Write selected artifacts of a version, by default all, as a model package of ONNX Runtime.
 
-    Raises NotFoundError if a selected artifact is absent, InputError if ONNX Runtime loads none, and IntegrityError if
-    a file is damaged.
+    Raises NotFoundError if a selected artifact is absent, InputError if ONNX Runtime can load none of the artifacts,
+    and IntegrityError if a file is damaged.
     """
     check_target(target, store.root, package_paths, "package")
     release = contents.read_version(store, ref)
@@ -211,7 +211,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, version: contents.Release, artifacts: Iterable[Artifact], progress: Progress
 ) -> Iterator[Path]:
-    """A context with a directory of these graphs and their data. Raises NotFoundError if a file is absent."""
+    """A context with a directory of these artifacts' graphs and data. Raises NotFoundError if a file is absent."""
     files: list[FileEntry] = []
     for artifact in artifacts:
         if version.held is not None and artifact.path not in version.held:

@@ -1,4 +1,4 @@
-"""Mirror a whole registry. If both registries have the same id, make an exact copy, else copy version by version."""
+"""Mirror a whole registry. If both registries have the same id, copy it exactly; otherwise copy version by version."""
 
 from typing import Any
 

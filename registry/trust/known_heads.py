@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.trust_file import Trust
 
 MAX_REMEMBERED_LINES = 256
-"""A known head keeps the digests of this many lines, to tell an earlier copy of the log from another log."""
+"""The number of lines whose digests a known head keeps. They tell an earlier copy of the log from another log."""
 MAX_PLACES = 32  # the greatest number of locations (copies of a registry) in a known head
 
 
@@ -73,7 +73,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
     def seen_at(self, origin: str, seq: int) -> KnownHead:
-        """Return a copy that notes `seq` lines for the location `origin`. A greater number from before is kept."""
+        """Return a copy that notes that the location `origin` has `seq` lines. A greater noted number is kept."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -87,11 +87,11 @@ def observe(
     fetch: Fetch,
     url: str | None = None,
 ) -> KnownHead | None:
-    """Check an index file against the known head `before` by the numbered rules in the body. Return the new known head.
+    """Check an index file against the known head `before`, and return the new known head. The body has numbered rules.
 
-    `data` is the file at the location `origin`; None if the location has no such file. Errors name the location `url`,
-    if it is given. If a location lags behind others, the known head stays. A log of policies must not lag. Raise
-    ForkError if the log was rewritten, StateError if the state is wrong, IntegrityError if lines or the file are gone.
+    `data` is the file at the location `origin`, or None if it has no such file. Errors name the location `url`, if it
+    is given. If a location lags behind others, the known head is kept. A log of policies must not lag. Raise ForkError
+    if the log was rewritten, StateError if the state is wrong, IntegrityError if lines or the file are gone.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
@@ -208,7 +208,7 @@ class StaleNotice(NamedTuple):
 class KnownHeads:
     """The known heads of one user, stored in `heads/` below a directory, by default the user's state directory.
 
-    `stale` is called if a log lacks lines seen elsewhere; it may raise an error. `warn` is called once if saving fails.
+    `stale` is called if a log lacks lines that were seen elsewhere. `warn` is called once if saving fails.
     """
 
     def __init__(
@@ -371,7 +371,7 @@ class CheckedReader(ReaderWrapper):
 
 
 def checked_reader(reader: RegistryReader, known_heads: KnownHeads) -> RegistryReader:
-    """Wrap a reader so that index files are checked, unless it is wrapped already."""
+    """Wrap a reader so that index files are checked. A reader that is already wrapped is returned unchanged."""
     return reader if isinstance(reader, ReaderWrapper) else CheckedReader(reader, known_heads)
 
 
@@ -379,19 +379,19 @@ def checked_reader(reader: RegistryReader, known_heads: KnownHeads) -> RegistryR
 
 
 def load_trust() -> Trust:
-    """Read the user's trust file; without a file, nothing is trusted or required. Raise InputError if malformed."""
+    """Read the user's trust file, by default an empty one. Raise InputError if the file is malformed."""
     from onnxreg.schema.inputs.trust_file import Trust
 
     return trust_if_any() or Trust()
 
 
 def trust_if_any() -> Trust | None:
-    """Read the user's trust file; None if the file does not exist."""
+    """Read the user's trust file. Return None if the file does not exist."""
     return read_trust_file(path) if (path := _trust_path()) else None
 
 
 def _trust_path() -> Path | None:
-    """Return the path of the user's trust file; None without one. Raise InputError if REG_TRUST names a missing file."""
+    """Return the path of the user's trust file, or None. Raise InputError if REG_TRUST names a missing file."""
     path = trust_file()
     if system.variable("REG_TRUST") and not path.is_file():  # without it, everything would pass
         hint = "name a file that `reg trust add` made, or an empty one, which demands nothing; or unset it"
@@ -407,12 +407,12 @@ def read_trust_file(path: Path) -> Trust:
 
 
 def trust_digest() -> str:
-    """Return the digest (hex) of the user's trust file; "" if the file does not exist."""
+    """Return the SHA-256 of the user's trust file as hex digits, or "" if the file does not exist."""
     return Digest.of(path.read_bytes()).hex if (path := _trust_path()) else ""
 
 
 def add_key(name: str, text: str, models: Collection[str]) -> Path:
-    """Add a key to the trust file. Raise ConflictError if the file has the name or the key already."""
+    """Add a key to the trust file. Raise ConflictError if the file already has the name or the key."""
     from onnxreg.schema.inputs.trust_file import Trust, read_trust
     from onnxreg.schema.signing.dsse import PublicKey
 

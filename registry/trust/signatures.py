@@ -255,7 +255,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
 
 
 class SignedStatement(NamedTuple):
-    """The verdict on a signature. The event is in line `seq`; `version` is None for an evaluation."""
+    """A signature and the verdict on it. `event` is in line `seq`. `version` is None for an evaluation."""
 
     seq: int
     event: Attest
@@ -312,7 +312,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
 
 
 def _check_release(log: Log, event: Attest, release: dsse.Statement) -> tuple[Version, str]:
-    """Return the version that a release statement names, and the statement's error ("": no error)."""
+    """Return the version that a release statement names, and the error in the statement or ""."""
     version = dsse.released_version(release)
     entry, digest = log.versions.get(version), event.manifest
     if entry is None or (release.name, release.digest) != (log.name, digest):
@@ -328,7 +328,7 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 
 
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject) -> None:
-    """Raise IntegrityError if a log lacks a required signature, or if its lines give another state than `index` has."""
+    """Raise IntegrityError if a log lacks a required signature, or if its lines contradict the state in `index`."""
     if name == POLICY_LOG:
         from onnxreg.schema.gates.policy import PolicyLog
 
@@ -342,10 +342,9 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject
 def enforce_policies(trust: Trust, log: PolicyLog) -> None:
     """Check the signatures of the log of policies.
 
-    Raises IntegrityError if a signature is missing that the trust file or an earlier policy requires, or if the trust
-    file requires a policy and there is none. If a policy names keys, one of these keys must sign the next policy. This
-    last rule is checked only in two cases: if the trust file has all these keys and none of them is revoked, or if the
-    trust file requires signed lines.
+    Raises IntegrityError if a signature that the trust file requires is missing, or if the trust file requires a policy
+    and there is none. If a policy names keys, one of these keys must sign the next policy. This rule is checked if the
+    trust file requires signed lines, or if it has all these keys and none of them is revoked.
     """
     if not log.lines and trust.governs(log.registry):
         raise IntegrityError("it has no policy, and must have one", SIGNERS_ADVICE)
@@ -360,10 +359,10 @@ def enforce_policies(trust: Trust, log: PolicyLog) -> None:
 def unauthorized_policies(
     trust: Trust, registry: str, lines: Sequence[LogLine]
 ) -> Iterator[tuple[frozenset[str], str]]:
-    """Find each policy that was not signed by any key that the previous policy names.
+    """Find policies without a signature by a key that the previous policy names.
 
-    For each of them, yield the keys that the previous policy names, and the text of an error. A signature counts if the
-    trust file trusts its key, even if only for other models. Raises IntegrityError if a policy is unreadable.
+    For each, yield the keys that the previous policy names, and the text of an error. A signature counts if the trust
+    file trusts its key, even if only for other models. Raises IntegrityError if a policy is unreadable.
     """
     from onnxreg.schema.gates.policy import policy_of
 
@@ -409,7 +408,7 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 
 
 def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
-    """Yield each fault (kind, description) in a model's log: a wrong signature, or a missing one that is required."""
+    """Yield each fault (kind, description) in a model's log: a wrong signature, or a missing required signature."""
     try:
         check_lines(trust, log.registry, log.name, log.lines())
         statements = list(signed_statements(log, trust))
@@ -468,7 +467,7 @@ def attest(
     """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
     Return the artifact, the evaluation, and the artifact's new state. Errors call the report `label`. Raise InputError
-    if the report is malformed, not about an artifact of the version, or compares with a file that is not the parent.
+    if the report is malformed, is not about an artifact of the version, or uses a wrong parent.
     """
     from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
@@ -497,7 +496,7 @@ def attest_proof(
 def attest_benchmark(
     decisions: Decisions, published: Release, report: bytes, label: str, reason: str | None = None
 ) -> None:
-    """Record a benchmark as a blob and an event. Raises InputError if it compares with a file in reduced precision."""
+    """Record a benchmark as a blob and an event. Raises InputError if it compares with a file of reduced precision."""
     from onnxreg.schema.gates.statements import FULL_PRECISION, BenchmarkDocument
 
     precisions = {item.digest: item.precision for item in published.manifest.artifacts}
@@ -523,7 +522,7 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the newest signed proof of each artifact, else the newest unsigned proof, by path."""
+    """Return a proof of each artifact by path: the newest signed proof or, without one, the newest unsigned proof."""
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
@@ -554,12 +553,12 @@ def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkD
 
 
 def word_of(event: Event) -> str:
-    """Return the word for an event in lists: its kind, or `promote` for a channel's move with evidence."""
+    """Return the word that lists show for an event: its kind, or `promote` for a channel's move with evidence."""
     return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
 
 
 def event_details(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """Return the texts that lists show about an event after channel and version, such as `["10 %", "of IOS"]`."""
+    """Return the details of an event for a list, such as `["10 %", "of IOS"]`, without channel and version."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]
@@ -591,7 +590,7 @@ def _paths(reader: RegistryReader, manifest: Digest, name: str) -> dict[Digest, 
 
 
 def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
-    """Describe a statement: `proof of model_int8.onnx by release`, or just `statement` if its blob cannot be read."""
+    """Describe a statement: `proof of model_int8.onnx by release`. If the blob cannot be read, return `statement`."""
     kind, signers, artifact = "statement", "", event.artifact
     with suppress(InputError, IntegrityError, NotFoundError):
         statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))

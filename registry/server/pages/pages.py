@@ -49,17 +49,17 @@ from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""Maximum numbers: of versions on a metric's history page, of links to metrics there, of letters in a metric's name."""
+"""Maximum numbers for the history page of a metric: versions, links to metrics, and letters in the metric's name."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 IMAGES = "image-classification"
 TRIALS = (IMAGES, "token-classification", "text-classification", "pooling", "feature-extraction")
-"""The tasks of the models that visitors can try: a script of the version's page runs such a model in the browser."""
+"""The tasks of models that visitors can try. A script on the version's page runs the model in the browser."""
 STATIC = HERE / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Standing(NamedTuple):
-    """A state of a version: a word such as `yanked`, the log line that set the state, and a text for its badge."""
+    """A state of a version: a word such as `yanked`, the log line that caused the state, and a text for its badge."""
 
     word: str
     line: LogLine | None = None
@@ -67,7 +67,7 @@ class Standing(NamedTuple):
 
 
 class VersionRow(Struct, frozen=True):
-    """A version in a list of versions. `size` is the bytes of its files that are here; None if unknown."""
+    """A version in a list of versions. `size` is the size in bytes of the files that are here, or None if unknown."""
 
     version: Version
     entry: VersionEntry
@@ -79,7 +79,7 @@ class VersionRow(Struct, frozen=True):
 
     @property
     def revision(self) -> str:
-        """The name by which clients get the files: the version or, if it is yanked, the manifest's digest."""
+        """The revision by which clients get the files: the version or, for a yanked version, the manifest's digest."""
         return str(self.entry.manifest if self.entry.yanked else self.version)
 
     def has_files(self, artifact: Artifact) -> bool:
@@ -117,7 +117,7 @@ class LogRow(NamedTuple):
 
 
 class ModelPage:
-    """A model's data for pages; each part is read on first use. Raises NotFoundError if there is no model."""
+    """A model's data for pages. Each part is read at first use. Raises NotFoundError if the model does not exist."""
 
     def __init__(self, registry: ServedRegistry, name: str, index: StoredObject | None) -> None:
         if index is None:
@@ -175,7 +175,7 @@ class ModelPage:
         return rows[::-1]
 
     def row(self, version: Version) -> VersionRow:
-        """Return a version's row. Its states are ordered, the most serious first."""
+        """Return the row of a version. The most serious of its states comes first."""
         entry, summary = self.log.versions[version], self.log.state.effective_summary(version)
         by_event = self._lines_by_event
         states = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
@@ -390,7 +390,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return a chart's `low`, `high` and `points` (x, y, interval or None, row); None for fewer than two points."""
+    """Return a chart with `low`, `high` and `points` (x, y, interval or None, row), or None below two points."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None

@@ -28,7 +28,7 @@ MAX_JSON_CHARS = 2000
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'"
 """The content security policy of all pages."""
 SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
-"""This is added to `POLICY` on a page with the script that runs a model in the browser."""
+"""An addition to `POLICY` for pages with the script that runs a model in the browser."""
 
 
 class Links:
@@ -54,7 +54,7 @@ class Links:
 
 
 class StaticLinks(Links):
-    """The links of pages that are files in one folder. The file names use `~` and `@`, which no model's name has."""
+    """The links of pages that are files in one folder. File names contain `~` or `@`, which no model's name has."""
 
     is_static = True
 
@@ -118,7 +118,7 @@ def sentence(text: str) -> str:
 
 
 def shown_json(value: Any) -> str:
-    """Return a JSON value for people: a text unchanged, other values indented; a long value is cut off."""
+    """Return a JSON value for people. A text is unchanged; other values are indented. Long values are cut off."""
     options: Any = {"ensure_ascii": False, "sort_keys": True, "indent": 1}
     text = value if isinstance(value, str) else json.dumps(value, **options)
     return text if len(text) <= MAX_JSON_CHARS else f"{text[:MAX_JSON_CHARS]} …"
