@@ -72,7 +72,7 @@ def receive(channel: "Connection", progress: Progress, minutes: float, wait: Cal
     """Return the answer of a process. Before the answer, the process sends the label of each step when the step begins,
     and "" when no step runs.
 
-    `minutes` is the limit for each step; 0 means no limit. `wait` waits for the end of the process and returns its
+    `minutes` is the limit for each step, and 0 means no limit. `wait` waits for the end of the process and returns its
     status.
 
     Raise ConversionError if a step exceeds the limit, or if the process ends without an answer. Raise HostError if the
@@ -98,7 +98,7 @@ def receive(channel: "Connection", progress: Progress, minutes: float, wait: Cal
 
 
 def _answer(work: Callable[[Progress], Any], channel: "Connection", end: "Connection") -> None:
-    """Do the work in the child. Send the result in a tuple, or the error."""
+    """Do the work in the child. Send its result as a tuple with one item, or send the error that it raised."""
     channel.close()
     os.setsid()
     if sys.platform == "linux":

@@ -112,7 +112,7 @@ def run(
     no_cache: bool,
     timeout: float,
 ) -> None:
-    """Run the jobs of a file on a Dask scheduler, or in processes (None: as many as fit into this machine).
+    """Run the jobs of a file on a Dask cluster or in processes. By default, `processes` is chosen for this machine.
 
     Raise InputError, before any job runs, if rows are certain to fail. If a job fails, raise an error after the last
     one.

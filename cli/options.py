@@ -59,7 +59,7 @@ class Session:
     def reader(
         self, remote: str | None = None, offline: bool = False, checked: bool = True
     ) -> "RegistryReader":
-        """Open the registry, or one of its remotes, for reading. This imports little, to start fast.
+        """Open the registry or a remote for reading. This imports little, so that `reg` starts fast.
 
         If `offline` is set, read the local copy of the remote, and print its age. If `checked` is set, compare the
         local registry with the known heads. A remote is always compared with them.

@@ -183,7 +183,7 @@ def make_deltas(
 ) -> DeltaReport:
     """Make deltas from older versions to a version in `store`. Only files that `registry` lacks are fetched.
 
-    The older versions are `since`; by default, they are the previous release and the versions that channels hold.
+    `since` are the older versions. By default, these are the previous release and the versions of channels.
 
     Raise NotFoundError if a version does not exist, ConflictError if the store is a mirror, and HostError if numpy is
     not installed.

@@ -80,7 +80,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by these demands. `past` has the channel's earlier moves (None: read them from the log)."""
+        """Judge a version by these demands. `past` has the channel's earlier moves, by default those in the log."""
         log, entry, trust = self.log, self.log.versions[version], self.trust
         manifest = log.manifest(version)
         counted = {key for rule in self.rules for key in rule.checks} & set(demands)
@@ -198,7 +198,7 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """Check a promotion's policy and evidence. Return the policy's line number. Raises GateError if one is wrong."""
+    """Check a promotion's policy and evidence, and return the policy's line number. Raises GateError for a fault."""
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:

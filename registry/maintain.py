@@ -73,10 +73,10 @@ class Damage(NamedTuple):
 
     Kinds for a log: `index` (its file is unreadable), `log` (broken chain), `state` (differs from a replay), `history`
     (differs from the known head), `signature` (wrong or missing), `gate` (a channel's policy refuses its version),
-    `policy` (damaged log of policies), `statement` (an event contradicts its document).
-    For a version: `manifest` (it is not a manifest), `archive` (an archive lists the version, but its log does not).
-    For a blob: `missing`, `short`, `damaged`. For a file: `stray` (not of a registry), `unreadable` (disk or remote).
-    `key` is the key of a bad or missing blob. `reference` names a use of the blob; None if no readable file uses it.
+    `policy` (damaged log of policies), `statement` (an event contradicts its document). For a version: `manifest` (it
+    is not a manifest), `archive` (an archive lists the version, but its log does not). For a blob: `missing`, `short`,
+    `damaged`. For a file: `stray` (not of a registry), `unreadable` (disk or remote). `key` is the key of a bad or
+    missing blob. `reference` names a use of the blob, or is None if no readable file uses it.
     """
 
     kind: str
@@ -119,7 +119,7 @@ class VerifyReport(Struct):
 Audit = Callable[[Log, StoredObject], Iterable[tuple[str, str]]]
 """A function that checks a log against other documents, and yields the kind and description of each fault."""
 Models = Mapping[str, Collection[Version] | None]
-"""The models to verify, each with the versions whose files must be there; None means all versions."""
+"""The models to verify. Each has the versions whose files must be there; None means all versions."""
 
 
 def verify(
@@ -306,7 +306,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Remove entries from the report: each manifest whose blob is listed too, and missing blobs that no log needs any
+    """Remove entries from the report: manifests whose blobs are listed too, and missing blobs that no log needs any
     more. If blobs are missing, the logs are read again to see which blobs they need now.
     """
     blobs = {damage.digest for damage in report.damages if damage.key is not None}

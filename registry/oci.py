@@ -81,7 +81,7 @@ class Credential(Struct, frozen=True):
 
 
 def find_credential(host: str, repository: str) -> Credential | None:
-    """Return the credential for a repository; None if there is none. Raises InputError for a malformed file."""
+    """Return the credential for a repository, or None if there is none. Raises InputError for a malformed file."""
     parts = [host, *repository.split("/")]
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
@@ -394,7 +394,7 @@ class OciClient(Sink):
 
 
 def fallback_tag(digest: Digest) -> str:
-    """Return the tag of the list of a manifest's referrers, for registries that lack the referrers API."""
+    """Return the tag of a manifest's list of referrers, for registries without the referrers API."""
     return f"sha256-{digest.hex}"
 
 
@@ -574,11 +574,11 @@ def fetch_version(
 ) -> Release:
     """Fetch a version that `reg push` published at an `oci://` URL, and publish it here.
 
-    The version keeps its number, unless `publisher.version` is set. `statements` says whether to record the statements
-    about the version too. None means True, except in one case: if there are statements and a signing key is configured,
-    InputError is raised, because the key would sign a line for each statement. Also raises InputError if onnxreg did
-    not write the OCI manifest, or if it is about another model than `name`. Raises IntegrityError if bytes are wrong,
-    and RemoteError if there are more than `MAX_STATEMENTS` statements.
+    The version keeps its number if `publisher.version` is not set. `statements` says whether to record the statements
+    about the version too. None means True, but with statements and a configured signing key it raises InputError,
+    because the key would sign a line for each statement. Also raises InputError if onnxreg did not write the OCI
+    manifest, or if it is about another model than `name`. Raises IntegrityError if bytes are wrong, and RemoteError if
+    there are more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)
@@ -622,7 +622,7 @@ def fetch_version(
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Yield the bytes, the media type and the verdict (artifact, state) of each statement; None without a verdict."""
+    """Yield the bytes, the media type and the verdict of each statement. The verdict is (artifact, state) or None."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)

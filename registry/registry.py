@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 class Registry:
     """A registry on this machine. It also transfers versions from and to other registries.
 
-    `root` is the directory, by default `REG_HOME`, else the user's data directory. If it has no registry, `create=True`
-    makes one, `create=False` raises NotFoundError, and `create=None` allows work on remotes only. `actor` is the
-    claimed author of events ("": nobody), by default `REG_ACTOR`, else `user@host`.
+    `root` is the directory, by default `REG_HOME` or else the user's data directory. If the directory has no registry,
+    `create=True` makes one, `create=False` raises NotFoundError, and `create=None` allows work on remotes only. `actor`
+    is the claimed author of events. The default is `REG_ACTOR` or else `user@host`; "" means nobody.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class Registry:
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
         """Return the `Decisions` of this registry, or of `remote`.
 
-        The log of the model `name` is checked now; if `name` is None, all logs are checked. If both `name` and `remote`
-        are given, the log is checked later, when a decision reads it.
+        The log of the model `name` is checked, or all logs if `name` is None. If both `name` and `remote` are given,
+        the log is not checked now, but when a decision reads it.
         """
         if name is None or remote is None:
             self.check_logs(None if name is None else [name], remote)

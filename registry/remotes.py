@@ -1,8 +1,8 @@
 """Open registries by URL or path, and remotes also by name. Files that are read from a remote are checked, and copied.
 
 All files are in the user's state directory. `remotes.json` has the names and URLs of the remotes, and the id of the
-registry that was first seen at each URL; another id at this URL is an error. `tracking/<registry id>/` is a copy of a
-remote for offline use: its last index files and the sealed parts of their logs, without artifacts.
+registry that was first seen at each URL. If the URL has another id later, an error is raised. `tracking/<registry id>/`
+is a copy of a remote for offline use: its last index files and the sealed parts of their logs, without artifacts.
 """
 
 import errno
@@ -160,7 +160,7 @@ class RemoteCopy:
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
     def read_index(self, name: str) -> StoredObject | None:
-        """Return the copy of an index file. Its token is that of the remote for these bytes, or "" if it is unknown."""
+        """Return the copy of an index file, with the token that the remote gave to these bytes ("" if unknown)."""
         if (index := self.store.read_index(name)) is None:
             return None
         with suppress(InputError):
@@ -177,7 +177,7 @@ class RemoteCopy:
             raise NotFoundError(f"{name} was never seen there", "`reg index fetch` fetches it") from None
 
     def keep(self, name: str, index: StoredObject, former: StoredObject | None = None) -> None:
-        """Store an index file that the remote has now. `former` is the stored copy, if the caller just read it."""
+        """Store the current index file of the remote. `former` is the stored copy, if the caller just read it."""
         if index == (former or self.read_index(name)):
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
@@ -202,8 +202,8 @@ class RemoteCopy:
 
     @contextmanager
     def refetch_after_error(self, name: str) -> Iterator[None]:
-        """A context. If it raises IntegrityError, the next read of the index file of `name` requests the whole file,
-        even if the file has not changed at the remote.
+        """A context. After an IntegrityError in it, the next read of the index file of `name` requests the whole file,
+        even if it has not changed.
         """
         try:
             yield
@@ -214,7 +214,7 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """Return the path of a file in the cache, or None if no file can be written. Others may delete the file."""
+        """Return the path for the cached file `name`, or None if no file can be written. Others may delete the file."""
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -305,7 +305,7 @@ class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class Remotes:
-    """The remotes that this user has in a registry.
+    """The remotes of a registry, as this user named them.
 
     `urls` has their URLs by name. `pins` has the id of the registry at each URL.
     """
@@ -360,7 +360,7 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """Return the URL of a remote, given as a name, URL or path; by default, of the only remote or of `origin`."""
+        """Return the URL of a remote (a name, URL or path). The default is the only remote or `origin`."""
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:

@@ -269,7 +269,7 @@ def coverage(
 
 
 class ChannelStatus(NamedTuple):
-    """A channel of a model, with the results of the checks of `channel_statuses`."""
+    """A channel of a model, and the results of its checks."""
 
     tag: str
     version: Version

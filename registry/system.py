@@ -107,7 +107,7 @@ def _user_directory(kind: str, below_home: str) -> Path:
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
-    """Return the common fields of a new event about a model. The `time` is for people; it does not order events.
+    """Return the common fields of a new event about a model. The `time` is for people, and does not order events.
 
     Raise InputError if the actor or the reason is not UTF-8.
     """
@@ -121,7 +121,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`; None if empty or unknown."""
+    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`. Return None if empty or unknown."""
     actor = variable("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None
@@ -181,7 +181,7 @@ def path_text(path: Path) -> str:
 
 
 def set_mode(path: Path, mode: int, group: int | None = None) -> None:
-    """Set the group (if given) and the permissions of a file or directory, where the file system has permissions."""
+    """Set the group (if given) and the permissions of a file or directory, if the file system has permissions."""
     calls = [partial(os.chown, path, -1, group)] if group is not None and hasattr(os, "chown") else []
     for call in (*calls, partial(path.chmod, mode)):
         try:

@@ -1,6 +1,6 @@
 """Change a model's log, and delete the blobs that no log refers to, even while others push.
 
-A change replaces the model's index file by compare-and-swap. If another came first, it is made on the newer log.
+A change replaces the model's index file by compare-and-swap. If the swap fails, the change is made on the newer log.
 
 A *collector* deletes unneeded blobs. Pushes and collectors use no common clock. They write notes for each other:
 
@@ -257,8 +257,8 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
     """Return the size in bytes of every blob, by key.
 
-    A caller that will delete blobs sets `to_delete`. Then a link in `index/`, or a `.jsonl` file with a wrong name,
-    raises IntegrityError. It may be the index file of a model whose blobs would be deleted.
+    A caller that will delete blobs sets `to_delete`. Then IntegrityError is raised if `index/` has a link or a `.jsonl`
+    file with a wrong name. Such a file may be a model's index file, and the model's blobs would be deleted.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
@@ -302,7 +302,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
-    """Make a push start over. A new line in the log that the push changes makes its compare-and-swap fail."""
+    """Make a push start over: append a line to the log of its model, so that its compare-and-swap fails."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
         intent_document = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")

@@ -1,7 +1,7 @@
 """Read what versions contain, select artifacts, and list the blobs that a log needs.
 
-A registry may have only some artifacts of a version (`reg pull --format`): it *holds* these artifacts. As an argument,
-artifacts are a tuple of paths; None means all artifacts.
+A registry may have only some artifacts of a version (`reg pull --format`): it *holds* these artifacts. Arguments give
+artifacts as a tuple of paths, or as None for all artifacts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 ArtifactPaths = tuple[str, ...] | None
-"""The sorted paths of artifacts; None means all artifacts of a version."""
+"""The sorted paths of artifacts, or None for all artifacts of a version."""
 
 
 class Selection(NamedTuple):
@@ -96,7 +96,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """Return the selected artifacts (default: all at `paths`). Raises NotFoundError if one is not at `paths`."""
+    """Return the selected artifacts (default: all at `paths`). Raises NotFoundError if some are not at `paths`."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -120,7 +120,7 @@ def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
 
 
 def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
-    """Return all paths that are in any of `parts`. In `parts` and in the result, None means all artifacts."""
+    """Return all paths in `parts`, without repetition. In `parts` and in the result, None means all artifacts."""
     every = {item.path for item in manifest.artifacts}
     paths = {path for part in parts for path in (every if part is None else part)}
     return None if paths >= every else tuple(sorted(paths))

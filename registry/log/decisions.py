@@ -167,10 +167,10 @@ class Decisions(Struct, frozen=True):
     def gc(
         self, keep: int | None = None, dry_run: bool = False, patience: float = PUSH_WAIT_SECONDS
     ) -> tuple[list[Ref], CollectResult]:
-        """Expire old versions as `expire` does, unless `keep` is None. Then delete the blobs that no log refers to.
+        """If `keep` is not None, expire old versions as `expire` does. Then delete the blobs that no log refers to.
 
         Return the expired versions and the deleted blobs. If `dry_run` is set, return the same, but change nothing. The
-        caller must first check that no log lost lines, because blobs that only lost lines name are deleted.
+        caller must first check that no log lost lines, because the blobs of lost lines would be deleted.
         """
         store, expired = self.store, list[Ref]()
         if not dry_run:

@@ -2,9 +2,9 @@
 
 A `Log` has the lines (each with an event), and the state that follows from them. `Replay` computes the state.
 
-New lines form the *tail*. When it has 64 lines, the next line *seals* them: a segment blob stores these lines, and a
-checkpoint blob stores the versions and channels as they are after these lines. A replay of the log from its first line
-gives the same checkpoint, byte for byte.
+New lines form the *tail*. When it has 64 lines, the next line *seals* them. Then a segment blob stores these lines, and
+a checkpoint blob stores the versions and channels that result from them. A replay of the log from its first line gives
+the same checkpoint, byte for byte.
 """
 
 from __future__ import annotations
@@ -298,8 +298,8 @@ class Log:
     """One model's history in memory, and the state that follows from it.
 
     `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, ...) are computed at first
-    use: the checkpoint blob has older tables, and the lines that are newer than the checkpoint are applied to them.
-    IntegrityError is raised if the result contradicts `state`.
+    use. They start with the tables in the checkpoint blob, to which the newer lines are applied. IntegrityError is
+    raised if the result contradicts `state`.
 
     `index` is the index file that was read, if any. `tail` are the lines that are not sealed. `documents` are small
     blobs that no store has yet. `fetched` keeps blobs that were read. A `mirrored` log refuses new events.
@@ -356,7 +356,7 @@ class Log:
 
     @property
     def state(self) -> State:
-        """Line 1 of the index file. After lines were appended, it is computed again, which may read manifests."""
+        """Line 1 of the index file. It is computed again after lines were appended. This may read manifests."""
         if not self._is_current:
             self._state, self._is_current = self._derive(self._replay, is_new=True), True
         return self._state
@@ -590,8 +590,8 @@ class Log:
     def append(self, event: Event, via: Via | None = None) -> LogLine:
         """Append an event, and sign its line if `sign` is set.
 
-        Raises ConflictError if the event does not fit the model's versions, channels and rollouts, if it moves a channel
-        to a yanked version, or if this log is in a mirror.
+        Raises ConflictError if the event contradicts the model's versions, channels and rollouts, or moves a channel to
+        a yanked version. Also raises it if this log is in a mirror.
         """
         self.check_own()
         if isinstance(event, events.Tag):
@@ -611,7 +611,7 @@ class Log:
             raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
-        """Append a line from another copy of this log. Raises IntegrityError unless it follows the last line."""
+        """Append a line of another copy of this log. Raises IntegrityError if the line does not follow the last one."""
         if (line.seq, line.prev) != (self.seq + 1, self.head):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:
@@ -807,7 +807,7 @@ def fetcher(*sources: BlobReader) -> Fetch:
 
 
 def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Read and verify the lines of a log. The name `.policy` means the log of policies. Raises NotFoundError."""
+    """Read and verify a log's lines. `.policy` is the log of policies. Raises NotFoundError if there is no log."""
     if name != POLICY_LOG:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog

@@ -214,7 +214,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Update all models, or only `names`. With `artifacts`, update the artifacts of models that match `pattern`."""
+        """Update all models, or only `names`. With `artifacts`, also update artifacts of models matching `pattern`."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -280,7 +280,7 @@ def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Apply `read` to each item and return the results. On another machine, several items are read at once."""
+    """Apply `read` to each item. If the registry is on another machine, several items are read at once."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 

@@ -79,7 +79,7 @@ def read_remote(
 
     If `pattern` is a name, only the index file of this model is read. `tell` gets a sentence for the user if the
     published catalog cannot be used. If `artifacts` is set, the artifacts of matching models are read too. `max_age` is
-    the maximum age of the published catalog in seconds; 0 ignores the catalog, None allows any age.
+    the maximum age of the published catalog in seconds. 0 ignores the catalog, and None allows any age.
     """
     catalog, problem = Catalog(reader.registry_id), None
     if is_name(pattern):
@@ -113,7 +113,7 @@ def read_remote(
 
 
 def _fetch(reader: protocol.RegistryReader, copy: Path | None) -> protocol.StoredObject | None:
-    """Return the published catalog with its token, or None without one. An up-to-date `copy` saves the download."""
+    """Return the published catalog with its token, or None if there is none. If `copy` is current, return the copy."""
     files, former = protocol.innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -167,8 +167,9 @@ def publish(
 ) -> CatalogPublication:
     """Publish the catalog of a registry.
 
-    `copy` is this machine's copy of the last catalog; None if no file can be written. Raises InputError if the registry
-    is a mirror, RemoteError if the registry is read-only, and LostRaceError if another run published meanwhile.
+    `copy` is this machine's copy of the last catalog, or None if no file can be written. Raises InputError if the
+    registry is a mirror, RemoteError if the registry is read-only, and LostRaceError if another run published
+    meanwhile.
     """
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")

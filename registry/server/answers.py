@@ -34,7 +34,7 @@ STATUS = {
     "remote": 502,
     "environment": 503,
 }
-"""The HTTP status for each family of errors; 500 for all others, which no client can cause."""
+"""The HTTP status for each family of errors. Other families, which no client can cause, get 500."""
 _RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 

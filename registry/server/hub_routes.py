@@ -33,7 +33,7 @@ HUB_HEADERS = (COMMIT, "X-Error-Code", "X-Error-Message", "X-Linked-ETag", "X-Li
 """The headers of the Hub that scripts of other web sites may read."""
 COMMIT_DIGITS = 40
 MAIN = "main"
-"""The revision that clients request by default. It means the newest release, unless a channel has this name."""
+"""The revision that clients request by default. It means the newest release if no channel has this name."""
 MAX_CACHED_FILES = 20_000  # maximum number of files that all cached repositories have together
 HUB_THREADS = 2
 

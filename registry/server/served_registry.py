@@ -52,7 +52,7 @@ class Cache(Generic[Value]):
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the value of a key. If the cache lacks it, call `make` and keep the result, unless it is None."""
+        """Return the value of a key. If the cache lacks it, call `make`, and keep the result if it is not None."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

@@ -350,7 +350,7 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes at a server, unless this user's earlier trial succeeded. Raises RemoteError on failure."""
+    """Try conditional writes at a server. If an earlier trial succeeded, do nothing. Raises RemoteError on failure."""
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():
         return

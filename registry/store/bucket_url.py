@@ -6,7 +6,7 @@
     gs://bucket/prefix    az://container/prefix?account=name
 
 For S3, botocore finds credentials, endpoint, region and profile as in every AWS client (`AWS_PROFILE`, `~/.aws/config`,
-single sign-on, ...), without a request to S3; options in the URL take precedence. For other services, obstore finds the
+single sign-on, ...), without a request to S3. Options in the URL take precedence. For other services, obstore finds the
 credentials (`GOOGLE_APPLICATION_CREDENTIALS`, ...). A URL with credentials in it is an InputError.
 """
 
@@ -102,7 +102,7 @@ class BucketUrl(Struct, frozen=True):
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Return an obstore client. `limit` is the time for a request, and `silence` that for an answer, in seconds."""
+        """Return an obstore client. A request fails after `limit` seconds, or after `silence` seconds without data."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}

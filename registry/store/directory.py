@@ -130,7 +130,7 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
 
 @contextmanager
 def temporary(parent: Path | None = None) -> Iterator[Path]:
-    """A context with a private directory, in `parent` if possible, else in TMPDIR; it is deleted at the end."""
+    """A context with a private directory, in `parent` if possible, else in TMPDIR. It is deleted at the end."""
     from tempfile import gettempdir
 
     base = Path(gettempdir())
@@ -266,7 +266,7 @@ class DirectoryStore(protocol.ObjectStore):
             return {key for key in keys if is_regular(self.root / key)}
 
     def list(self, prefix: str) -> Iterator[protocol.TreeFile]:
-        """List the files below a folder, without `local/` and system files. Raises IntegrityError for a link."""
+        """List the files below a folder, except `local/` and system files. Raises IntegrityError if a link is found."""
         self.refuse_link(self.root / prefix)
         files, folders, now = list[protocol.TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
@@ -378,7 +378,7 @@ class DirectoryRegistry(protocol.RegistryStore):
 
     @classmethod
     def create(cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None) -> Self:
-        """Open a registry; create it if it is missing. Raises InputError if the directory has other files."""
+        """Open a registry, or create it if it is missing. Raises InputError if the directory has other files."""
         registry = cls(root, disk)
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
@@ -468,7 +468,7 @@ class DirectoryRegistry(protocol.RegistryStore):
             return lock is None and marker.exists()
 
     def clear_partial(self) -> None:
-        """Remove partial downloads, unless a running pull has locked them."""
+        """Remove the partial downloads that no running pull has locked."""
         directory = self.root / "local" / "partial"
         with host_errors(f"clearing {directory}"):
             for path in sorted(directory.iterdir()) if directory.is_dir() else ():

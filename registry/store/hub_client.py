@@ -375,11 +375,11 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return the paths of existing blobs. A file in Git LFS counts only if its digest is the one in its path."""
+        """Return the paths of existing blobs. A file in Git LFS counts only if its digest is part of its path."""
         return {path for path, entry in self.entries(paths).items() if _is_blob(entry)}
 
     def is_absent(self, path: str) -> bool:
-        """True if the file is absent according to an earlier answer; False if it exists, or was never requested."""
+        """True if an earlier answer said that the file is absent. False if it exists, or was never requested."""
         return path in self._entries and self._entries[path] is None
 
     def read(self, path: str) -> bytes | None:

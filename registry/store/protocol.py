@@ -182,7 +182,7 @@ class MissingBlobError(NotFoundError):
 
 
 class UnlistedError(RemoteError):
-    """The store cannot list its files; it can only read files by name."""
+    """The store cannot list its files. It can only read files by name."""
 
 
 class TreeFile(NamedTuple):
@@ -210,7 +210,7 @@ class RegistryReader(BlobReader, Protocol):
     """A registry to read from."""
 
     carried: Carried | None = None
-    """The versions whose files this registry has; None if it has the files of all versions."""
+    """The versions whose files this registry has, or None if it has the files of all versions."""
 
     @property
     def location(self) -> str:
@@ -226,12 +226,12 @@ class RegistryReader(BlobReader, Protocol):
         """True for an exact copy of another registry, with the same id. Events are never added to a mirror itself."""
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a model's current index file, or `cached` if it is still current; None if the model is unknown."""
+        """Return a model's current index file, or `cached` if it is still current. Return None for an unknown model."""
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a small file of the tree, such as the catalog, or None if it is absent.
 
-        `cached` is an earlier result, or only its token with empty bytes; it may be returned if the file has not
+        `cached` is an earlier result, or only its token with empty bytes. It may be returned if the file has not
         changed. Without `cached`, the newest file is read, never a copy in a web cache or an older commit.
         """
         return None
@@ -354,10 +354,10 @@ class ObjectStore(Protocol):
     url: str
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a small object with its token, or `cached` if it has not changed; None if it is absent."""
+        """Return a small object with its token, or `cached` if it has not changed. Return None if it is absent."""
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """Open a stream over an object from an offset on, or return None. A read returns as many bytes as requested."""
+        """Open an object at an offset, or return None if it is absent. A read returns as many bytes as requested."""
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys whose objects exist."""
@@ -377,7 +377,7 @@ class ObjectStore(Protocol):
         return self.swap(key, source.read(), None)
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Replace a small object if its token is `expected` (None: the object is absent); return True on success.
+        """Replace a small object if its token is `expected` (None: it does not exist). Return True on success.
 
         The result is right even if a server did the swap but its answer was lost.
         """
@@ -558,7 +558,7 @@ class RegistryStore(RegistryReader):
             self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        """Return the contents of the notes of a kind, by name. A note that comes or goes meanwhile may be missing."""
+        """Return the contents of the notes of a kind, by name. Notes that change meanwhile may be missing."""
         prefix = note_path(kind, "")
         files = self.store.list(prefix) if kind in self.note_kinds else ()
         names = [file.path.removeprefix(prefix) for file in files]

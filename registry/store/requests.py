@@ -53,11 +53,11 @@ READ_BYTES = 2**16
 ABSENT_STATUS = frozenset({404, 410})
 Result = TypeVar("Result")
 Body = Callable[[], Any] | None
-"""A function that opens the body of a request; None for a request without a body."""
+"""A function that opens the body of a request, or None for a request without a body."""
 
 
 class RefusedError(RemoteError):
-    """The server refused the request. `reason` is the error code of the service; "" if the answer has no code."""
+    """The server refused the request. `reason` is the service's error code, or "" if the answer has no code."""
 
     def __init__(
         self, message: str, status: int, hint: str, headers: Message | None = None, reason: str = ""
@@ -142,7 +142,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def setting(name: str) -> float:
-    """Return a limit in seconds; 0 in the environment means infinity. Raises InputError unless it is a number >= 0."""
+    """Return a limit in seconds. In the environment, 0 means infinity. Raises InputError for anything but a number."""
     text = system.variable(name) or ""
     try:
         value = float(text) if text else LIMITS[name]
@@ -184,7 +184,7 @@ def join_blocks(blocks: Iterable[bytes], label: str, limit: int) -> bytes:
 
 
 class ObjectAnswer(NamedTuple):
-    """The bytes of an object from an offset on, in blocks. `tag` is the object's ETag; "" if the server sent none."""
+    """The bytes of an object from an offset on, in blocks. `tag` is the object's ETag, or "" if it is unknown."""
 
     blocks: Iterator[bytes]
     tag: str
@@ -363,7 +363,7 @@ def variable(url: str) -> str:
 
 
 def bearer(url: str) -> dict[str, str]:
-    """Return the Authorization header for a URL; {} without a token. Raises InputError for a malformed token."""
+    """Return the Authorization header for a URL, or {} without a token. Raises InputError for a malformed token."""
     name = variable(url)
     token = (system.variable(name) or "").strip()
     if not token:

@@ -76,7 +76,7 @@ def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
 def pump(
     source: BinaryIO, sink: BinaryIO | None, advance: Advance = lambda _: None, hasher: Hasher | None = None
 ) -> tuple[Digest, int]:
-    """Copy a stream into a sink (None: discard the bytes) and hash it; return digest and size in bytes.
+    """Copy a stream into a sink (None: discard the bytes), and hash it. Return the digest, and the size in bytes.
 
     `advance` gets the number of bytes since its last call. If `hasher` has received other bytes before this call, the
     digest covers these bytes too.

@@ -117,8 +117,9 @@ def merge(
 ) -> Merge:
     """Return the changes that fulfil a request. `Merge.apply` fails if a channel has moved since `channels_before`.
 
-    Raises the errors of `missing_lines`. Raises ConflictError if needed files were taken down at the destination,
-    IntegrityError if documents of the source contradict each other, and InputError if too many artifacts are selected.
+    Raises the errors of `missing_lines`. Raises ConflictError if needed files were taken down at the destination.
+    Raises IntegrityError if documents of the source contradict each other, and InputError if too many artifacts are
+    selected.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
     lines = missing_lines(request, source, destination)
@@ -150,9 +151,9 @@ def merge(
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
     """Return the lines that the destination lacks.
 
-    Between copies of one registry, the missing lines are those after the last common line. ConflictError is raised if
-    artifacts are selected, and ForkError if the copies have different histories. Between different registries, lines of
-    these kinds are missing. They are returned in the source's order, but the publications come first:
+    If both registries have the same id, these are the lines after the last common line. Then ConflictError is raised if
+    artifacts are selected, and ForkError if the copies have different histories. If the ids differ, these are lines of
+    the following kinds. Publications come first; other lines are in the source's order.
 
     * the publications of the requested versions, and the statements about these versions,
     * all refusals of artifacts, and other verdicts on versions that the destination has,

@@ -250,9 +250,9 @@ class KnownHeads:
         """Read an index file, check it, and save it as the known head. Return None if the file does not exist.
 
         `observe` compares the file with the known head. A changed file must also have the signatures that the trust
-        file requires, unless the registry is the user's own (`is_own`). `more` are readers that may have older parts of
-        the log. If a check fails, the newest file is checked, because a cached file may be old. If that fails too,
-        raise ForkError or IntegrityError. If the log only lags behind another location, `stale` gets a notice.
+        file requires, except in the user's own registry (`is_own`). `more` are readers that may have older parts of the
+        log. If a check fails, the newest file is checked, because a cached file may be old. If that fails too, raise
+        ForkError or IntegrityError. If the log only lags behind another location, `stale` gets a notice.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)

@@ -122,7 +122,7 @@ class SignatureJudge(NamedTuple):
         return self.verdict(signature.keyid, signature.sig, covered, line.seq)
 
     def envelope(self, envelope: dsse.Envelope | None, seq: int) -> list[SignatureVerdict]:
-        """Judge the signatures in the envelope of a statement that line `seq` names; [] for an unsigned statement."""
+        """Judge the signatures of a statement that line `seq` names. Return [] for an unsigned statement."""
         if envelope is None:
             return []
         return [self.verdict(item.keyid, item.sig, envelope.signed, seq) for item in envelope.signatures]
@@ -231,8 +231,8 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs that these events name, oldest first, with the names of the trusted keys that signed them.
 
-    Several statements may have the same proof. A later statement's proof is yielded only if the statement adds a
-    trusted owner, or is the first without a trusted signature. Malformed statements are skipped.
+    If several statements have the same proof, a later one counts only if it has a new trusted signer, or if it is the
+    first without any. Malformed statements are skipped.
     """
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.statements()])}
@@ -543,7 +543,7 @@ def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> di
 
 
 def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkDocument]:
-    """Read the benchmarks of a version, oldest first. Raises NotFoundError or IntegrityError if one is unreadable."""
+    """Read the benchmarks of a version, oldest first. Raises NotFoundError or IntegrityError if that is impossible."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
     log = load(reader, version.name, index=version.index)

@@ -74,7 +74,7 @@ class JsonChange(NamedTuple):
 
     @property
     def pointers(self) -> tuple[str | None, str | None]:
-        """The JSON pointers of the old and the new value; None for a missing value."""
+        """The JSON pointers of the old and of the new value. The pointer of a missing value is None."""
         before, after = self.at.pointers
         return None if self.op == "added" else before, None if self.op == "removed" else after
 
@@ -89,8 +89,8 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Yield all differences of two JSON values. `at` is the position of the two values; by default, they are whole
-    documents. An absent list or object counts as empty.
+    """Yield all differences of two JSON values. `at` is the position of the values in their documents, by default the
+    outermost position. An absent list or object counts as empty.
     """
     if old == new and same(old, new):
         return

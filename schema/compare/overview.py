@@ -1,6 +1,6 @@
 """The difference of two versions on one screen: a table of artifacts, a table of figures, and a list of facts.
 
-Every change occurs once: in a row, in a fact, or in a count (`folded`) of changes with the same cause.
+Every change occurs once: in a row, in a fact, or in a count (`folded`). Each count is about one cause.
 """
 
 from collections import Counter, defaultdict

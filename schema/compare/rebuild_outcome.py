@@ -53,8 +53,8 @@ class Fact(Record, frozen=True):
 
 
 class RebuildComparison(Record, frozen=True):
-    """The result of the comparison of a version with its rebuild. The version of a tool may differ. It is not a
-    mismatch, but it may explain one.
+    """The result of the comparison of a version with its rebuild. Another version of a tool is not a mismatch, but may
+    explain a mismatch.
     """
 
     matches: bool
@@ -163,7 +163,7 @@ def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = N
 
 
 def is_near(metric: str, old: float, new: float) -> bool:
-    """True if two measured values differ by at most the tolerance for `metric`, a check's metric or a JSON key."""
+    """True if two measured values differ by at most the tolerance of `metric` (a check's metric or a JSON key)."""
     is_distance = "diff" in metric or metric in DISTANCES
     return abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old) if is_distance else 0.0)
 

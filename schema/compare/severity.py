@@ -128,7 +128,7 @@ _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """Return the direction that is better for a check, if any: the stated direction, or the one its name implies."""
+    """Return `higher` or `lower`, whichever is better for a check: as `stated` or else as the check's name implies."""
     name = _FREE.sub("", name)
     implied: Direction | None = "higher" if _QUALITY.search(name) else None
     return stated or ("lower" if _QUALITY_LOST.search(name) else implied)

@@ -120,7 +120,7 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return a fault's kind and message. The kind of a failure to read is `unreadable`; other faults have `kind`."""
+    """Return the kind of a fault, and its message. The kind is `unreadable` if reading failed, otherwise `kind`."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 

@@ -120,7 +120,7 @@ def check_tag(text: str) -> str:
 
 
 class Ref(Struct, frozen=True):
-    """A reference to one version of a model, by tag, digest or both. A ref with neither means the newest version."""
+    """A reference to a version of a model, by tag, digest or both. A ref without them means the newest version."""
 
     name: str
     tag: str | None = None
@@ -188,7 +188,7 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. Raise InputError if an earlier path collides with it, or is a directory above or below it."""
+        """Add a path. Raise InputError if it collides with an earlier path, or if one is a parent of the other."""
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"

@@ -63,7 +63,7 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """Return the files of a version and their aliases, by path. `digest` and `size` are those of the manifest.
 
-    `states` has the artifacts' states by path. `held_paths` are the paths of the artifacts to return; None means all.
+    `states` has the artifacts' states by path. `held_paths` are the paths of the artifacts to return (None: all).
     Refused artifacts are left out. If `refused` is set, they are returned too, but get no aliases. An alias never takes
     the path of another file.
     """

@@ -60,9 +60,9 @@ class PackageLayout(Struct, frozen=True):
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
     """Lay out artifacts of a version as one component. Raise InputError if ONNX Runtime can load none of the artifacts.
 
-    Each artifact gets a directory, a variant for the CPU (unless the format is `webgpu`), and a variant for each
-    execution provider that the artifact names. The companion files are one shared asset. If several variants fit
-    equally, ONNX Runtime chooses the first.
+    Each artifact gets a directory, and a variant for each execution provider that the artifact names. It also gets a
+    variant for the CPU, except in the format `webgpu`. The companion files are one shared asset. If several variants
+    fit equally, ONNX Runtime chooses the first.
     """
     chosen = [artifact for artifact in artifacts if artifact.path.endswith(LOADABLE)]
     if not chosen:

@@ -180,7 +180,7 @@ def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check the loss of recall in the manifest and in later evaluations. If it is unknown in the manifest, fail."""
+    """Check the loss of recall in the manifest and in later evaluations. If the manifest has no loss, fail."""
 
     def judge(check: Check | None, unknown: str, verb: str) -> tuple[bool, str]:
         loss = None if check is None else check.value

@@ -148,7 +148,7 @@ class FaithfulnessReport(Document):
 
 
 class RecordedProof(Struct, frozen=True):
-    """A proof in a log. `signers` has one set for each trusted signer: the names and ids of the signer's keys."""
+    """A proof in a log. `signers` has a set for each trusted signer, with the names and ids of the signer's keys."""
 
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
@@ -201,8 +201,8 @@ def timed_pairs(
 ) -> list[tuple[Artifact, Artifact]]:
     """Return the artifacts that have an ancestor in full precision, each with this ancestor.
 
-    `paths` selects artifacts. Raise InputError if a selected artifact has no ancestor in full precision, if no artifact
-    has such an ancestor, or if the version has several graphs. The error names the version by `label`.
+    `paths` selects artifacts. Raise InputError if no artifact, or not every selected artifact, has an ancestor in full
+    precision. Also raise it if the version has several graphs. The error names the version by `label`.
     """
     if manifest.stages:
         message = f"{label} is made of several graphs, and only single graphs are timed"
@@ -257,7 +257,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The speed of each artifact, by digest. If several inputs were timed, the worst ratio to the parent counts."""
+        """The speed of each artifact, by digest. If several inputs were timed, it is the worst ratio to the parent."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:

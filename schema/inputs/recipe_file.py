@@ -48,7 +48,8 @@ class RecipeOutput(WrittenDocument):
     """An output of the recipe: the result of a step, to be published. The default `format` is read from the graph.
 
     Golden vectors are recorded outputs, for tests in other runtimes. `golden` is their tolerance as a share of the
-    largest output value; 0 means no golden vectors. `member` is the artifact's name as a stage of a pipeline.
+    largest output value. 0 means that no golden vectors are recorded. `member` is the artifact's name as a stage of a
+    pipeline.
     """
 
     step: StepName
@@ -96,13 +97,13 @@ class MetricLimit(WrittenDocument):
 class EvaluationRequest(WrittenDocument):
     """An evaluation that judges outputs on a suite (docs/certification.md).
 
-    `suite` is a path relative to the recipe. `name` is put before the metrics, as in `sts/spearman`. The default
-    `metrics` are all metrics of the task for which the suite has data; the default `artifacts` are all outputs that are
-    not float32. `item_scores` publishes scores of single items as sorted numbers. With `margin`, the whole interval of
-    the loss must be below the limit. `label_map` maps a label of gold spans to a label of the model, or to null, which
-    excludes it. `label_names: openmed` matches spellings that OpenMed treats as equal. `half` selects one of two random
-    halves of the suite's groups, drawn with `seed`. A search chooses on the half `choose` and confirms on the half
-    `confirm`.
+    `suite` is a path relative to the recipe. `name` is put before the metrics, as in `sts/spearman`. By default,
+    `metrics` are all metrics of the task for which the suite has data, and `artifacts` are all outputs that are not
+    float32. `item_scores` publishes scores of single items as sorted numbers. With `margin`, the whole interval of the
+    loss must be below the limit. `label_map` maps a label of gold spans to a label of the model, or to null. Labels
+    that map to null are not evaluated. `label_names: openmed` matches spellings that OpenMed treats as equal. `half` is
+    one of two random halves of the suite's groups, drawn with `seed`. A search judges candidates on the half `choose`,
+    and the winner on `confirm`.
     """
 
     suite: Text
@@ -139,12 +140,12 @@ class SearchRequest(WrittenDocument):
     """A search for the smallest artifact that passes the recipe's evaluation (docs/certification.md).
 
     Candidates start from the result of the step `input`, and are judged on the suite of `evaluation`. The winner is
-    judged once more on the suite `confirm`. Without `confirm`, the groups of the suite are split into two halves, by
-    the random seed `seed`: the candidates are judged on one half, and the winner on the other. The default `candidates`
-    are all built-in candidates. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest bytes with at most 1.1
+    judged once more on the suite `confirm`. Without `confirm`, the random seed `seed` splits the groups of the suite
+    into two halves. The candidates are judged on one half, and the winner on the other. The default `candidates` are
+    all built-in candidates. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest bytes with at most 1.1
     times the latency of full precision on this machine. `output` is the winner's path without its precision:
-    `model.onnx` gives `model_int8.onnx`. `calibration` has rows (`.npz`) for static quantization. `checks` limit the
-    winner; their `output` is ignored.
+    `model.onnx` gives `model_int8.onnx`. `calibration` has rows (`.npz`) for static quantization. The winner must meet
+    `checks`, whose `output` is ignored.
     """
 
     input: StepName

@@ -29,7 +29,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevocationPoint(_Table, frozen=True):
-    """A line of a log, by its number `seq` and its digest `head`. Signatures by a revoked key stay valid up to this
+    """A line of a log, with its number `seq` and its digest `head`. Signatures by a revoked key stay valid up to this
     line of the log.
     """
 

@@ -319,8 +319,8 @@ _WITH_FLOATS = PolicyEvent | RolloutStep | Timing | UnknownEvent
 
 
 class Via(Record, frozen=True, forbid_unknown_fields=True):
-    """The origin of a copied line: the registry from which it was copied, the line's number and digest in that
-    registry, and the time of copying.
+    """The origin of a copied line: the registry, the number and digest that the line has there, and the time of
+    copying.
     """
 
     registry: str

@@ -79,7 +79,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def latency(self) -> str:
-        """The newest speed in words, such as `12.3 ms, 0.57 x, x86_64+avx2`; "" if nothing was measured."""
+        """The newest speed in words, such as `12.3 ms, 0.57 x, x86_64+avx2`, or "" if nothing was measured."""
         return str(self.speeds[-1]) if self.speeds else ""
 
     @property
@@ -199,7 +199,7 @@ class VersionSummary(Record, frozen=True, dict=True):
     def with_verdicts(
         self, verdicts: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Return a copy with these speeds and later verdicts. Both are given by the digests of the artifacts."""
+        """Return a copy with these speeds and later verdicts. Both have the digests of artifacts as keys."""
         if (verdicts.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = []
@@ -307,15 +307,13 @@ Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]  # decides which device
 
 
 def check_held(paths: tuple[str, ...]) -> None:
-    """Raise InputError unless `paths` is a sorted list of valid paths that is not empty and has no path twice."""
+    """Raise InputError unless `paths` is a sorted list of at least one path. Paths must be valid and different."""
     if not paths or list(paths) != sorted(set(map(check_path, paths))):
         raise InputError("not a sorted list of different paths")
 
 
 class Gone(Record, frozen=True):
-    """The reason why a version has no files. `how` is its status, and `event` is the id of the event that gave the
-    files up.
-    """
+    """The reason why a version has no files. `how` is the version's status. `event` is the id of the `GiveUp` event."""
 
     how: Literal["expired", "purged", "dropped"]
     event: Digest
@@ -353,7 +351,7 @@ class VersionEntry(Record, frozen=True):
         return self.gone is not None and self.gone.how == "dropped"
 
     def status(self, states: Iterable[str]) -> str:
-        """Return the status of the version in one word; "" for a usual version.
+        """Return the status of the version in one word, or "" if there is nothing to say.
 
         The first word that applies is returned: expired, purged, dropped, yanked, refused (an artifact is refused),
         pinned or partial. `states` are the effective states of the artifacts, if known.
@@ -486,7 +484,7 @@ class State(Record, frozen=True, dict=True):
 
     @cached_property
     def releases(self) -> list[Version]:
-        """The newest usable releases, newest first. A ref without a tag means one of them."""
+        """The newest usable releases, newest first. A ref without a tag can mean only these."""
         return [version for version in newest_of(self.versions) if not version.is_prerelease]
 
     def newest_release(self) -> Version | None:
@@ -499,7 +497,7 @@ def newest_of(
     """Return the newest usable versions: first at most `count` pre-releases that are newer than every release, then the
     `count` newest releases.
 
-    Of versions with equal SemVer precedence, the one that was published last comes first.
+    If versions have equal SemVer precedence, the last published version comes first.
     """
     ranked = [(version.precedence, entry.seq, version) for version, entry in entries.items() if entry.usable]
     usable = [version for _, _, version in sorted(ranked, reverse=True)]

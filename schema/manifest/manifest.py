@@ -338,7 +338,7 @@ class FileEntry(StoredFile):
 
 
 class ArtifactMetadata(Document):
-    """The metadata of an artifact, as in format version 1. `operators` are names; outside of ai.onnx, `domain:Op`."""
+    """The metadata of an artifact, as in format version 1. Operators outside of ai.onnx are written as `domain:Op`."""
 
     profile: Text | None = None
     opset: Count | None = None
@@ -420,7 +420,7 @@ class Source(Document):
     digest: Digest | None = None
 
     def public_id(self, model: str) -> str | None:
-        """Return the id, such as a Hub id, by which others can find the source; None for local files."""
+        """Return the id, such as a Hub id, by which others can find the source, or None for local files."""
         return None if self.id == model and self.revision is None else self.id
 
 

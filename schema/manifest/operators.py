@@ -3,7 +3,7 @@
 A reduced build is made from an operator config (docs/resolve.md). Its lines are
 `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
 `!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. If a
-line has types for an operator, they hold for all opsets of the operator. They replace types from earlier lines.
+line has types for an operator, these types hold for all opsets of the operator, and replace types from earlier lines.
 """
 
 import json
@@ -25,7 +25,7 @@ MAX_LISTED_NAMES = 3
 
 
 class Need(msgspec.Struct, frozen=True):
-    """An operator that an artifact needs. `inputs` and `outputs` have the element types by position; they are empty if
+    """An operator that an artifact needs. `inputs` and `outputs` have the element types by position. Both are empty if
     the types are not recorded.
     """
 
@@ -63,7 +63,7 @@ class Build(msgspec.Struct, frozen=True):
     everywhere: frozenset[str] | None = None  # the types that all operators may use
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """Return None if the build can run these operators, else a code (`operators` or `types`) and a detail."""
+        """Return a code (`operators` or `types`) and a detail if the build cannot run these operators, else None."""
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:

@@ -63,7 +63,7 @@ def check_license(text: str) -> str:
 
 
 def hub_license(text: str) -> dict[str, str]:
-    """Return the fields of a model card for this licence. If the Hub does not list it, they include `license_name`."""
+    """Return a model card's fields for this licence. If the Hub does not list it, `license_name` is included."""
     name = re.sub(r"-(only|or-later)$", "", text.lower())
     return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
 

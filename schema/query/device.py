@@ -89,7 +89,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @cached_property
     def minimal_build(self) -> "Build | None":
-        """The minimal build of ONNX Runtime on the device; None for a full build."""
+        """The minimal build of ONNX Runtime on the device, or None for a full build."""
         if self.operators is None:
             return None
         from onnxreg.schema.manifest.operators import read_build
@@ -112,7 +112,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> Requirements:
         """Return the tests that an artifact must pass to load and fit on the device.
 
-        `context` is the number of tokens that a decoder must keep; None means its longest context.
+        `context` is the number of tokens that a decoder must keep. None means the decoder's longest context.
         """
         minimal = self.minimal_build
         shortfall = cache(lambda key: None if minimal is None else minimal.shortfall(operator_sets(key)))
@@ -192,7 +192,7 @@ OLDEST = (1, 16)
 
 
 class RuntimePackage(msgspec.Struct, frozen=True):
-    """A published package of ONNX Runtime for one platform. `absent` lists minor releases that it skipped."""
+    """A published package of ONNX Runtime for one platform. `absent` lists minor releases without this package."""
 
     name: str
     platform: str
@@ -207,7 +207,7 @@ PACKAGES = msgspec.json.decode(
 
 
 def presets() -> dict[str, tuple[Device, str]]:
-    """Return the presets by name, ordered by package and release: the device, and the origin of its package."""
+    """Return the presets by name: the device, and the origin of its package. Packages and releases are in order."""
     presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):

@@ -1,7 +1,7 @@
 """The language of conditions on artifacts, such as `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
 
 docs/query.md is the specification and has the grammar. The parser joins tests by the binding power of `and` and `or`
-(Pratt, "Top down operator precedence", 1973), and checks the types of all values, so that evaluation cannot fail. A
+(Pratt, "Top down operator precedence", 1973). It checks the types of all values, so that evaluation cannot fail. A
 `Budget` limits the steps of an evaluation: a test of a value is one step.
 """
 
@@ -135,7 +135,7 @@ def junction(word: str, operands: Sequence[Expression]) -> Expression:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a test for whole texts. In `pattern`, `*` is any characters and `?` is one character. Case matters."""
+    """Return a function that tests whole texts. `*` matches any characters, and `?` one character. Case matters."""
     match = re.compile(translate(pattern.replace("[", "[[]"))).match
 
     def fits(text: str) -> bool:
@@ -372,7 +372,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def draw(text: str, start: int, end: int) -> tuple[str, str]:
-    """Return two lines: the expression (a long one is cut to the part around the span), and `~~~^` under the span."""
+    """Return two lines: the expression, and `~~~^` under the span. A long expression is cut around the span."""
     first = max(0, min(start - MAX_COLUMNS // 2, len(text) - MAX_COLUMNS))
     line = "".join(char if char.isprintable() else " " for char in text[first : first + MAX_COLUMNS])
     under = max(1, min(end, first + MAX_COLUMNS) - start)

@@ -137,13 +137,13 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def require_member(name: str, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-    """Yield a `Miss` unless the artifact belongs to this member of a family or stage of a pipeline."""
+    """Yield a `Miss` unless the artifact belongs to the member `name` of a family or pipeline."""
     if artifact.member != name:
         yield Miss("member", f"is {artifact.member or 'not a member of a family'}, wanted {name}")
 
 
 def require_presence(paths: Collection[str] | None, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-    """Yield a `Miss` unless the artifact is in the registry, which has the artifacts at `paths` (None: all)."""
+    """Yield a `Miss` unless the registry has the artifact. `paths` is None if the registry has all artifacts."""
     if paths is not None and artifact.path not in paths:
         yield Miss("not-held", "is not held here")
 
@@ -301,7 +301,7 @@ WITHHELD = {
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """Return the reason why only a ref to the version itself can choose it, such as `yanked`; "" if there is none."""
+    """Return why only a ref that names the version can choose it, such as `yanked`, or "" if any ref can choose it."""
     if entry.gone is not None:
         return entry.gone.how
     return "yanked" if entry.yanked else "prerelease" if version.is_prerelease else ""

@@ -1,11 +1,11 @@
 """The newest opset, ONNX IR version and ORT format that each release of ONNX Runtime loads.
 
-They were measured with wheels of ONNX Runtime from PyPI: each wheel loaded a graph of one `Relu` with rising opsets and
-versions. The wheels were 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0, 1.29.0
-and 1.31.1. If two wheels gave equal results, the releases between them are taken to give the same results. Format 5
-came with 1.13, format 6 with 1.16 (https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html,
-microsoft/onnxruntime#20670). ONNX Runtime loads files of earlier formats with limits. Here these files count as too
-old.
+These were measured with wheels of ONNX Runtime from PyPI: each wheel loaded a graph of one `Relu` with rising opsets
+and versions. The wheels were 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0,
+1.29.0 and 1.31.1. If two wheels gave equal results, the releases between them are taken to give the same results.
+Format 5 came with 1.13, format 6 with 1.16
+(https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html, microsoft/onnxruntime#20670). ONNX
+Runtime loads files of earlier formats with limits. Here these files count as too old.
 
 Contrib operators are operators of ONNX Runtime's domain `com.microsoft`. A *need* is an operator, alone or with one
 feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`. An operator of another domain is written with the

@@ -74,7 +74,7 @@ _HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg k
 
 
 def decode_base64(text: str, label: str) -> bytes:
-    """Decode canonical base64 (RFC 4648). Raise InputError, naming `label`, for other text."""
+    """Decode canonical base64 (RFC 4648). Raise InputError, which names `label`, for other text."""
     with suppress(ValueError):
         data = b64decode(text, validate=True)
         if b64encode(data).decode() == text:

@@ -111,7 +111,7 @@ def printable(value: Any) -> Any:
 
 
 def sentence(text: str) -> str:
-    """End a message with a full stop, and capitalize its first word unless it is a name such as `acme/pii`."""
+    """End a message with a full stop. Capitalize its first word, except for a name such as `acme/pii`."""
     first = text.partition(" ")[0]
     start = text[:1].upper() if first.strip(",:;").isalpha() else text[:1]
     return start + text[1:] + ("" if not text or text[-1] in ".?!" else ".")

@@ -24,7 +24,7 @@ LIST = "site.json"  # the file that lists all files of a site
 def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: Path | None) -> dict[str, int]:
     """Write a site into a directory, in place of an earlier site. Return the number of models and of pages.
 
-    `url` is the URL of the registry's tree, absolute or relative to the pages; None copies the tree into the site.
+    `url` is the URL of the registry's tree, absolute or relative to the pages. If it is None, the tree is copied.
     `trial` is the folder with the script that tries models.
     """
     check_target(target, registry.root, _files_of, "site")

@@ -58,8 +58,8 @@ def snippets(
 ) -> Iterator[Snippet]:
     """Yield a snippet for each client that can use an artifact from the server at `base`; the shell comes first.
 
-    `tag` is the version; None if clients must use the digest. `channel` is a channel of this version, if it has one:
-    apps that request the channel get later versions too. `files` is the version in the layout of the Hub.
+    `tag` is the version, or None if clients must use the digest. `channel` is a channel of this version, if any. Apps
+    that request the channel get later versions too. `files` is the version in the layout of the Hub.
     """
     folder, revision, token = basename(name), tag or str(digest), variable(base)
     ref = f"{name}:{tag}" if tag else f"{name}@{digest}"
