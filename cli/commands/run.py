@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from onnxreg.cli import apart
 from onnxreg.cli.options import DEVICE, REF, REMOTE, Session, flag, option, read_one_device
-from onnxreg.cli.output import counted, needs, printable, table
+from onnxreg.cli.output import counted, needs, printable, table, write_file
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
@@ -36,6 +36,7 @@ EXAMPLES = (
     "reg run acme/vit --image photo.jpg",
     "reg run acme/owlvit --image photo.jpg --text 'a cat' --text 'a dog'",
     "reg run acme/whisper --audio call.wav",
+    "reg run acme/mms-tts --text 'Good morning' --output morning.wav",
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
 MAX_TOKENS = 512  # of a text, if the version does not state its model's limit
@@ -71,6 +72,9 @@ def command(
         "Run the artifact on these tensors: .npz, or JSON with nested lists by the names of the inputs.",
         "--input",
     ),
+    output: Path | None = option(
+        "Write the sound that the artifact makes to this .wav file.", metavar="FILE"
+    ),
     query: Query,
     device: str | None = DEVICE,
     remote: str | None = REMOTE,
@@ -79,7 +83,7 @@ def command(
 
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
     run only. The task decides the result (docs/tasks.md). --text shows spans, classes, vectors, a continuation, the
-    text that an encoder-decoder generates, or an answer, which is a part of --context. --audio shows spoken words,
+    text that an encoder-decoder generates, a sound, or an answer, which is a part of --context. --audio shows spoken words,
     classes or a vector. --image shows classes, objects, segments, depth, a vector or text. --image with --text shows
     which of the texts fit the image.
 
@@ -89,8 +93,8 @@ def command(
     pixels}, {depth: [[value]]} or {vector, pooling} (box: left, top, right, bottom, as shares); --audio: {transcript},
     classes or a vector; --text: {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation,
     truncated}, {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
-    tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]} or {completion: {text, tokens,
-    finish}}. An encoder-decoder gives {generated: {text, tokens, finish}, paths}. Starts and ends are half-open, in
+    tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]} {completion: {text, tokens,
+    finish}} or {waveform, sampling_rate, truncated}. An encoder-decoder gives {generated: {text, tokens, finish}, paths}. Starts and ends are half-open, in
     code points.
     """
     kinds = {"--self-test": self_test, TEXT: text, AUDIO: audio, IMAGE: image, "--input": feeds}
@@ -137,6 +141,8 @@ def command(
             return result, list(lines)
 
         result, lines = apart.run(work, SILENT)
+        if output is not None:
+            _write_sound(output, result)
         session.show(identity | result, lines)
     if not (self_test or session.as_json):  # the self-test's last line has the path
         session.warn(f"answered by {answer.located.ref}: {', '.join(one.artifact.path for one in answers)}")
@@ -145,6 +151,14 @@ def command(
             f"{answer.located.ref} {artifact.path} gives other values here than where it was made",
             "do not use this runtime for it: another release of ONNX Runtime, or another artifact",
         )
+
+
+def _write_sound(path: Path, result: dict[str, Any]) -> None:
+    from onnxreg.converters.tasks.processed import wave_file
+
+    if "waveform" not in result:
+        raise InputError("the artifact gives no sound that could be written", "leave --output out")
+    write_file(path, wave_file(result["waveform"], result["sampling_rate"]))
 
 
 def _resolve(
@@ -340,6 +354,10 @@ def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
         depth = [value for row in answer["depth"] for value in row]
         size = f"{len(answer['depth'])} x {len(answer['depth'][0])}"
         yield f"depth of {size} pixels, from {min(depth):.4g} to {max(depth):.4g}; --json has all of them"
+    elif "waveform" in answer:
+        count, rate = len(answer["waveform"]), answer["sampling_rate"]
+        yield f"a sound of {count / rate:.2f} s, {rate:,} samples a second (as a .wav: --output FILE)"
+        yield from ["", CUT] if answer["truncated"] else []
     elif "transcript" in answer:
         yield printable(answer["transcript"])
     elif "vector" in answer:

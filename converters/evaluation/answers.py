@@ -50,6 +50,7 @@ KINDS = {
     "text-classification": "classes",
     "token-classification": "spans",
     "text-generation": "completion",
+    "text-to-audio": "sound",
     **dict.fromkeys(("pooling", "feature-extraction"), "embeddings"),
 }
 Answer = dict[str, Any]
@@ -98,8 +99,8 @@ def run_texts(
         max_tokens: the maximum number of tokens to generate.
         task: the version's task. If it is unknown or contradicts the outputs, the outputs decide the kind of answer.
 
-    Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or
-    `{completion}`. Raises InputError if the texts do not fit the graph, and ConversionError if the graph does not run.
+    Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}`,
+    `{completion}` or `{waveform, sampling_rate, truncated}`. Raises InputError if the texts do not fit the graph, and ConversionError if the graph does not run.
     """
     if model.runner.length is not None:
         model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
@@ -108,6 +109,7 @@ def run_texts(
     if kind is None or not _is_possible(kind, gives):
         kind = "embeddings" if "logits" not in gives else "classes" if gives["logits"] == 2 else "spans"
         kind = "answer" if {"start_logits", "end_logits"} <= gives.keys() else kind
+        kind = "sound" if "waveform" in gives else kind
         kind = "completion" if kind == "spans" and model.runner.has_past else kind
     if kind == "answer" and context is None:
         raise InputError("a question needs the text that it is about", "add it: --context TEXT")
@@ -125,6 +127,12 @@ def run_texts(
         row = model.tokenizer.row(texts[0], context)
         logits = _numbers(model.run(row.inputs), "logits")
         return {**_classes(logits, model.labels, model.config, name), "truncated": row.is_cut}
+    if kind == "sound":
+        row = model.tokenizer.row(texts[0])
+        waveform, rate = _numbers(model.run(row.inputs), "waveform"), model.config.get("sampling_rate")
+        if not isinstance(rate, int) or not 0 < rate <= 1_000_000:
+            raise refuse(name, "has no sampling_rate in its config.json")
+        return {"waveform": waveform.tolist(), "sampling_rate": rate, "truncated": row.is_cut}
     if kind == "completion":
         return {"completion": _completion(model, texts[0], max_tokens)}
     if not model.labels:
@@ -136,6 +144,8 @@ def _is_possible(kind: str, ranks: Mapping[str, int]) -> bool:
     """Return True if a graph can give this kind of answer. `ranks` has the number of axes by output (0: unknown)."""
     if kind == "answer":
         return {"start_logits", "end_logits"} <= ranks.keys()
+    if kind == "sound":
+        return "waveform" in ranks
     if kind == "embeddings":
         return ranks.keys() != {"logits"}
     return ranks.get("logits") in (0, 2 if kind == "classes" else 3)

@@ -266,16 +266,35 @@ class WeightQuantization(QuantizationPass):
     """Store each constant matrix of MatMul and Gemm as int8 codes, with a scale for each block of a column.
 
     ONNX Runtime computes the matrix once, when it loads the graph. So only the file is smaller, not the memory of a
-    run. A column is a single block if `block_size` does not divide its length.
+    run. A column is a single block if `block_size` does not divide its length. With Conv in `op_types_to_quantize`,
+    a column is an index of the kernel's first axis, and weights from which a Ceil makes the length of a sound stay.
     """
 
     id = "WeightQuantization"
     version = 2
-    products = frozenset({"MatMul", "Gemm"})
 
     class Params(PassParams):
         block_size: Literal[16, 32, 64, 128, 256] = 32
         nodes_to_exclude: tuple[str, ...] = ()
+        op_types_to_quantize: tuple[Literal["MatMul", "Gemm", "Conv", "ConvTranspose"], ...] = (
+            "MatMul",
+            "Gemm",
+        )
+
+    @property
+    def products(self) -> frozenset[str]:
+        return frozenset(self.params.op_types_to_quantize)
+
+    def prepare(self, subject: Any) -> None:
+        if "Conv" in self.products:
+            models.name_nodes(subject)
+            before = {node for node in subject.graph if node.op_type == "Ceil"}
+            waiting = [*before]
+            while waiting:
+                fresh = {*waiting.pop().predecessors()} - before
+                before |= fresh
+                waiting += fresh
+            self.excluded = {*self.params.nodes_to_exclude, *(node.name for node in before)}
 
     def apply(self, subject: Any) -> Any:
         import numpy as np
@@ -286,7 +305,8 @@ class WeightQuantization(QuantizationPass):
             tape = ir.tape.Tape()
             for value in [one for one in body.initializers.values() if one in weights]:
                 weight = value.const_value.numpy()
-                *outer, length, width = weight.shape
+                is_kernel = any(node.op_type.startswith("Conv") for node in value.consumers())
+                *outer, length, width = (len(weight), weight[0].size, 1) if is_kernel else weight.shape
                 size = length if length % self.params.block_size else self.params.block_size
                 blocks = weight.reshape(*outer, length // size, size, width).astype(np.float32)
                 scales = np.abs(blocks).max(-2, keepdims=True) / LIMIT

@@ -280,9 +280,11 @@ def part_of(
     subject = TorchModel(module.eval(), inputs, tuple(outputs), axes)
     expected, mask = conversion.run(subject, feeds), axes.get("attention_mask")
     per_token = frozenset(name for name in outputs if mask and axes[name] == mask)
+    per_length = [name for name in outputs if 1 in axes.get(name, ())]
     cases: dict[str, Feed] = {}
     if has_golden and "attention_mask" in feeds[0] and all(a.dtype.kind == "i" for a in feeds[0].values()):
-        widths = (array[0, 0].size for name, array in expected[0].items() if name in per_token)
+        count = feeds[0]["attention_mask"][0].size
+        widths = (expected[0][name][0].size // count for name in per_length)
         cases = golden.feeds_of(feeds, max(widths, default=1))
     elif has_golden and all(
         sum(a.size for a in one.values()) <= MAX_GOLDEN_VALUES for one in (feeds[0], expected[0])
@@ -536,9 +538,10 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
         )
         if (directory / TOKENIZER_FILE).is_file() and tokenizer.is_fast:
             tokenizer = _as_in_file(tokenizer, directory)
+        tokenizer = _spelling(tokenizer) if hasattr(tokenizer, "add_blank") else tokenizer
         tokenizer("a")  # wrong settings show only now
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt | InputError):
             raise
         hint = f"the checkpoint must hold a {TOKENIZER_FILE}"
         raise unloadable("the tokenizer of the checkpoint", directory, error, hint) from error
@@ -569,6 +572,39 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
     if file.post_processor is not None:
         plain.backend_tokenizer.post_processor = file.post_processor
     return plain
+
+
+def _spelling(slow: Any) -> Any:
+    """Return the fast form of VITS's tokenizer: a token for each letter, with the token 0 around it.
+
+    Raises InputError if the letters come from another program. Where the letter of the token 0 ends a text, the slow
+    form leaves out a 0 after it.
+    """
+    import numpy as np
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = slow.get_vocab()
+    letters = "".join(f"\\{one}" if one in "\\[]^-" else one for one in vocabulary if len(one) == 1)
+    steps: list[Any] = [normalizers.Replace("ț", "ţ")] if slow.language == "ron" else []
+    if slow.normalize:
+        drop = normalizers.Replace(Regex(f"[^{letters}]"), "")
+        steps = [normalizers.Lowercase(), *steps, drop, normalizers.Strip()]
+    if slow.add_blank:
+        steps.append(normalizers.Replace(Regex(r"(?=.)|(?<!^)$"), slow.convert_ids_to_tokens(0)))
+    backend = Tokenizer(models.BPE(vocabulary, [], unk_token=slow.unk_token))
+    backend.normalizer = normalizers.Sequence(steps)
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    is_foreign = slow.phonemize or slow.is_uroman
+    for text in () if is_foreign else TRIAL_TEXTS:
+        ids, own = (np.trim_zeros(row) for row in (slow(text)["input_ids"], backend.encode(text).ids))
+        is_foreign = is_foreign or not np.array_equal(ids, own)
+    if is_foreign:
+        message = "the tokenizer spells a text with a program that no tokenizer.json has (phonemizer, uroman)"
+        raise InputError(
+            message, f"export a model that reads letters, such as facebook/mms-tts-eng; or {kinds.OPTIMUM}"
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token=slow.unk_token)
 
 
 def _encoded(backend: Any) -> list[Any]:

@@ -364,6 +364,17 @@ def _decode(data: bytes, path: Path) -> tuple[Any, int]:
     return samples.mean(axis=1).astype(np.float32), rate
 
 
+def wave_file(samples: Any, rate: int) -> bytes:
+    """Return the bytes of a `.wav` file with 16 bits for each sample (float32 from -1 to 1)."""
+    import numpy as np
+
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 2, rate, 0, "NONE", ""))
+        sound.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+    return file.getvalue()
+
+
 def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
     """Turn samples (float32, one axis) into a graph's input: pad or cut them, normalize them, make a spectrogram."""
     import numpy as np

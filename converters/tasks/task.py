@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import PassParams
@@ -158,9 +158,14 @@ IMAGE_CHAT = TaskHead(
     "a model of images and texts that writes", auto="ForImageTextToText", modality="image", copies=(*PROCESSOR, *DECODED),
     aliases=("any-to-any", "visual-question-answering", "vqa"),
 )
+VOICES = TaskHead(
+    "text-to-audio", "VitsModel", "a model that speaks", {"waveform": ("batch", "samples"), "sequence_lengths": PER_ROW},
+    auto="ForTextToWaveform", aliases=("text-to-speech",),
+)
+STEPWISE = ("ForTextToSpeech", "BarkModel", "MusicgenForConditionalGeneration", "MusicgenMelodyForConditionalGeneration")
 HEADS = (
     TaskHead("table-question-answering", "TapasForQuestionAnswering", way=f"its tokenizer has no tokenizer.json: {ADD}"),
-    TaskHead("text-to-audio", ("VitsModel", "ForTextToSpeech"), aliases=("text-to-speech",), way=f"it draws at random when it speaks: {OPTIMUM}"),
+    VOICES, *(TaskHead("text-to-audio", STEPWISE, way=f"each step of its sound has something random: {OPTIMUM}", modality=kind) for kind in get_args(Modality)),
     _elsewhere("reinforcement-learning", "DecisionTransformerModel"), _alone("a decision by a head of its own", "ForDecision"),
     _alone("mask-generation", ("Sam2Model", "SamHQModel", "EdgeTamModel", "Sam3TrackerModel"), modality="image"),
     _alone("zero-shot-object-detection", ("GroundingDinoForObjectDetection", "OmDetTurboForObjectDetection"), modality="image"),

@@ -226,6 +226,41 @@ class TextTask(Saved):
         return Graphs({"": part}, inputs, length)
 
 
+class Speech(TextTask):
+    """The task of VITS, which speaks a text: `waveform`, `[batch, samples]`, and `sequence_lengths`, `[batch]`.
+
+    The graph has no noise, so that a text always sounds the same. INT8 leaves the weights that decide durations.
+    """
+
+    quantizer = "WeightQuantization"
+    products = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        import torch
+        from torch.nn.utils import parametrize
+
+        model = checkpoint.model
+        if model.config.num_speakers > 1:
+            message = f"the model has {model.config.num_speakers} speakers, and the graph takes no speaker"
+            raise InputError(message, kinds.OPTIMUM)
+        for module in [one for one in model.modules() if parametrize.is_parametrized(one, "weight")]:
+            parametrize.remove_parametrizations(module, "weight")
+        zeros: dict[Any, Any] = {torch.randn: torch.zeros, torch.randn_like: torch.zeros_like}
+
+        class Noiseless(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, function: Any, types: Any, args: Any = (), named: Any = None) -> Any:
+                return zeros.get(function, function)(*args, **(named or {}))
+
+        def speak(**inputs: Any) -> Any:
+            with Noiseless():
+                return model(**inputs, return_dict=True)
+
+        noise = {"noise_scale": 0.0, "noise_scale_duration": 0.0}
+        module = module_of(speak, model=model)
+        graphs = self.graph(checkpoint, module, int(self.options.max_seq_length))
+        return replace(graphs, settings=noise, resolved=noise)
+
+
 class PoolingOptions(TextOptions, title="Options"):
     """`mode` and `normalize` replace the checkpoint's settings. A checkpoint without settings has the mode `mean`."""
 

@@ -13,6 +13,9 @@ from support.tasks.architectures import word_tokenizer
 from support.tasks.saved_images import photograph
 from support.tasks.table import ROWS, save
 
+from onnxreg.converters.tasks.processed import read_sound
+from onnxreg.schema.manifest.manifest import AudioPreprocessing
+
 BY_NAME = {row.name: row for rows in ROWS.values() for row in rows}
 
 
@@ -96,6 +99,46 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
         scores = model(**pixels, **tokens).logits_per_image.softmax(-1)[0]
     given = {item["label"]: item["score"] for item in both["classes"]}
     np.testing.assert_allclose([given[text] for text in words], scores, atol=1e-4)
+
+
+@pytest.mark.more
+def test_a_text_is_spoken_without_noise_as_transformers_speaks_it(reg: Reg, tmp_path: Path) -> None:
+    import onnxruntime
+    import torch
+    from transformers import VitsModel, VitsTokenizer
+
+    ids = np.random.default_rng(0).integers(1, 28, (5, 23))
+    mask = (np.arange(23) < np.array([[23], [1], [9], [22], [4]])).astype(np.int64)
+    feed = {"input_ids": ids * mask, "attention_mask": mask}
+    np.savez(tmp_path / "rows.npz", **feed)
+    words = ["--quantize", "--eval-suite", "rows.npz", "--output", "out"]
+    manifest = publish(reg, "VITS", tmp_path, *words)
+    assert manifest["task"] == "text-to-audio" and manifest["recipe"]["parameters"]["got"]["noise_scale"] == 0
+    model = VitsModel.from_pretrained("model", noise_scale=0.0, noise_scale_duration=0.0).eval()
+    settings = json.loads(Path("out/config.json").read_bytes())
+    assert (settings["noise_scale"], settings["noise_scale_duration"]) == (0, 0)
+    with torch.no_grad():
+        expected = model(**{name: torch.from_numpy(array) for name, array in feed.items()})
+    for name in ("model", "model_int8"):  # INT8 makes sounds of the same lengths
+        wave, lengths = onnxruntime.InferenceSession(f"out/{name}.onnx").run(None, feed)
+        np.testing.assert_array_equal(lengths, expected.sequence_lengths)
+        np.testing.assert_allclose(wave, expected.waveform, atol=1e-3 if name == "model" else 0.5)
+    assert Path("out/model_int8.onnx").stat().st_size < 0.8 * Path("out/model.onnx").stat().st_size
+    (judged,) = json.loads(Path("out/certificates/model_int8.onnx.json").read_bytes())["metrics"]
+    assert judged["metric"] == "output_cosine" and judged["value"] > 0.9
+    assert reg("run", "acme/model", "--self-test").ended(0, "pass")
+    said = reg("run", "acme/model", "--text", "The work!", "--output", "a.wav", "--json").json
+    # the slow tokenizer leaves out the 0 after a k at the end
+    tokens = [*VitsTokenizer.from_pretrained("model")("The work")["input_ids"], 0]
+    with torch.no_grad():
+        wave = model(torch.tensor([tokens])).waveform[0]
+    np.testing.assert_allclose(said["waveform"], wave, atol=1e-3)
+    heard = read_sound(
+        Path("a.wav"), AudioPreprocessing(sampling_rate=said["sampling_rate"], normalize=False)
+    )
+    np.testing.assert_allclose(heard[0], wave, atol=2e-3)
+    assert reg("run", "acme/model", "--text", "?").ended(2, "no tokens")
+    assert reg("run", "acme/model", "--self-test", "--output", "b.wav").ended(2, "no sound")
 
 
 @pytest.mark.more
@@ -337,7 +380,8 @@ BAD = {
     "a processor with a mistake": ("wav2vec2, CTC", "preprocessor_config.json", {"sampling_rate": "x"}, "could not be loaded"),
     "a config that lies": ("DINOv2", "config.json", {"num_channels": 4}, "shapes differ from its config"),
     "a choice at random": ("CLAP", "config.json", {"audio_config": {"enable_fusion": True}}, "with fusion"),
-    "a task that is done elsewhere": ("VITS", "config.json", {}, "which no task here exports: text-to-audio"),
+    "a task that is done elsewhere": ("VITS", "config.json", {"architectures": ["SpeechT5ForTextToSpeech"]}, "which no task here exports: text-to-audio"),
+    "a tokenizer that calls a program": ("VITS", "tokenizer_config.json", {"is_uroman": True}, "no tokenizer.json has"),
 }  # fmt: skip
 
 

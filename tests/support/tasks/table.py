@@ -312,7 +312,13 @@ def make_tokenizer(name: str, directory: Path) -> Any:
     """A tokenizer with a small vocabulary: of letters for CTC, of words without a name, else trained."""
     import transformers
 
-    if name in ("Wav2Vec2CTCTokenizer", "VitsTokenizer"):
+    if name == "VitsTokenizer":  # as of MMS: the pad token is a letter
+        path = directory / "vocab.json"
+        path.write_text(
+            json.dumps({letter: at for at, letter in enumerate([*"k etaonihsrdlumwcfgypbv'xjqz-", "<unk>"])})
+        )
+        return transformers.VitsTokenizer(str(path), pad_token="k", language="eng", phonemize=False)
+    if name == "Wav2Vec2CTCTokenizer":
         letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ETAONIHSRDLUMWCFGYPBVK'XJQZ"]
         path = directory / "vocab.json"
         path.write_text(json.dumps({letter: at for at, letter in enumerate(letters)}))
