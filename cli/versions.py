@@ -125,6 +125,12 @@ def doubts(version: Release) -> Iterator[str]:
     yield from (printable(state.remark) for state in version.states.values() if state.remark)
 
 
+def every_doubt(version: Release) -> Iterator[str]:
+    """Yield the yank of a version in words, and its doubts."""
+    yield from [printable(version.yank.words)] if version.yank else ()
+    yield from doubts(version)
+
+
 def benchmark(document: BenchmarkDocument) -> Iterator[str]:
     """Yield lines about a benchmark: its machine, and a table of the figures."""
     machine = f"{document.cpu} ({document.isa}), {counted(document.threads, 'thread')}"

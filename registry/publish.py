@@ -118,10 +118,10 @@ class Publisher(Struct, frozen=True):
 
 
 def _release(log: Log, version: Version, is_new: bool) -> Release:
-    latest, yanks = _newest(log.versions), log.yanks_of([version])
+    latest = _newest(log.versions)
     release = Release.of(log, LocatedVersion(log.name, version, log.versions[version]))
     newer = None if latest == version else latest
-    return replace(release, new=is_new, held=None, index=None, yank=yanks.get(version), newer=newer)
+    return replace(release, new=is_new, held=None, index=None, newer=newer)
 
 
 def _choose_version(

@@ -1,6 +1,5 @@
 """`reg add` and `reg import`: make versions from existing model files, or from models that others published."""
 
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,12 +31,11 @@ EXAMPLES = (
 
 
 def _task(text: str) -> str:
-    from onnxreg.converters.tasks.task_catalog import ALIASES
+    from onnxreg.converters.tasks.task import HEADS
+    from onnxreg.converters.tasks.task_catalog import find
 
-    if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", text) is None:
-        hint = "write lower-case words joined by hyphens, such as text-classification"
-        raise InputError(f"not a task: {text[:80]!r}", hint)
-    return ALIASES.get(text, text)
+    other = (head.task for head in HEADS if head.way and text in (head.task, *head.aliases))
+    return next(other, None) or find(text, "leave --task out").id
 
 
 def add(

@@ -58,9 +58,9 @@ def command(
         check_outfile(html)
     reader = session.reader(remote)
     old_reader = reader if source is None else session.reader(source)
-    before, newer = read_version(old_reader, Ref.parse(old)), Ref.parse(new)
+    before, newer = read_version(old_reader, Ref.parse(old), yanked=True), Ref.parse(new)
     has_both = source is None and newer.name == before.name
-    after = read_version(reader, newer, before.index if has_both else None)
+    after = read_version(reader, newer, before.index if has_both else None, yanked=True)
     changes, screen = overview(before.manifest, after.manifest, (before.states, after.states))
     sides = {"old": (old_reader, before), "new": (reader, after)}
     proofs: dict[str, dict[str, str]] = {

@@ -48,7 +48,7 @@ def sbom(
             raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
         check_time(timestamp)
     reader = session.reader(remote)
-    published = read_version(reader, Ref.parse(ref))
+    published = read_version(reader, Ref.parse(ref), yanked=True)
     recorded = {}
     if proofs:
         ledger = load(reader, published.name)

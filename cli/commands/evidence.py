@@ -224,7 +224,7 @@ def certificates(
     `state` is the state after later evaluations; `differences` is null without --recompute.
     """
     reader = session.reader(remote)
-    published = read_version(reader, Ref.parse(ref))
+    published = read_version(reader, Ref.parse(ref), yanked=True)
     certificates = list(_certificates(reader, published))
     states = published.states
     documents, rows, changed = [], [], list[str]()

@@ -32,12 +32,12 @@ def command(
     channel's policy.
 
     With --json: the manifest, byte for byte. Warnings on stderr name each artifact that a later evaluation refused, and
-    say if the files are gone. `reg ls NAME --json` shows the artifacts that this registry has, with states and speeds.
+    say if the version is yanked or the files are gone. `reg ls NAME --json` shows the artifacts that this registry has, with states and speeds.
     With --benchmark: {ref, benchmarks: [document], speeds: {path: [speed]}}, oldest first; see `reg builtin schemas
     benchmark`.
     """
     reader = session.reader(remote)
-    release = read_version(reader, Ref.parse(ref))
+    release = read_version(reader, Ref.parse(ref), yanked=True)
     if benchmark:
         from onnxreg.registry.trust.signatures import read_benchmarks
 
@@ -50,7 +50,7 @@ def command(
         )
         return
     if session.as_json:
-        for doubt in versions.doubts(release):
+        for doubt in versions.every_doubt(release):
             session.warn(doubt)
         write_bytes(release.data)
         return
@@ -63,14 +63,14 @@ def _production(published: Release, reader: RegistryReader) -> Iterator[str]:
     from onnxreg.registry.resolution import channel_statuses
     from onnxreg.registry.trust.known_heads import load_trust
 
+    if published.yank:
+        yield fold_line(printable(published.yank.words), "  ")
     try:
         ledger = load(reader, published.name, index=published.index)
         channels = list(channel_statuses(reader, ledger, load_trust()))
-        yanks = ledger.yanks_of([published.version])
     except (IntegrityError, NotFoundError) as error:
         yield f"in production: unknown, since {printable(error.message)}"
         return
-    yield from (fold_line(printable(yank.words), "  ") for yank in yanks.values())
     for channel in channels:
         event = channel.line.event
         by = f" by {event.actor}" if event.actor else ""

@@ -74,8 +74,8 @@ def of_source(
     return next(one for one in CLASSES if one.id == task.id and issubclass(one, kind))
 
 
-def find(name: str) -> type[Task]:
-    """Return the task with this id or alias. Raise InputError, with a hint, if there is none."""
+def find(name: str, others: str = kinds.OPTIMUM) -> type[Task]:
+    """Return the task with this id or alias. Raise InputError if there is none; its hint ends with `others`."""
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:
@@ -83,7 +83,7 @@ def find(name: str) -> type[Task]:
             raise InputError(f"no task here exports {head.task}", head.way)
         alike = nearest(typed, [*TASKS, *ALIASES], 0.85 if "-" in typed else 0.7, most=1)
         hint = f"did you mean {alike[0]}? " if alike else ""
-        hint += f"one of: {', '.join(TASKS)}; for another, export with Optimum, then reg import the directory"
+        hint += f"one of: {', '.join(TASKS)}; for another, {others}"
         raise InputError(f"no task is called {name[:80]!r}", hint)
     return task
 

@@ -235,7 +235,7 @@ def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
 
 
 class Release(Struct, frozen=True):
-    """A version with its manifest. Only publishing sets `new`, `yank` and `newer`."""
+    """A version with its manifest. Only publishing sets `new` and `newer`."""
 
     name: str
     version: Version
@@ -256,17 +256,25 @@ class Release(Struct, frozen=True):
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
         states = log.state.artifact_states(manifest, entry)
         about = (name, version, entry.manifest, manifest, data)
-        gone = entry.gone.how if entry.gone else None
-        return cls(*about, held=entry.held, states=states, index=log.index, gone=gone)
+        gone, yank = entry.gone.how if entry.gone else None, log.yanks_of([version]).get(version)
+        return cls(*about, held=entry.held, states=states, index=log.index, yank=yank, gone=gone)
 
     @property
     def ref(self) -> Ref:
         return Ref(self.name, str(self.version))
 
 
-def read_version(reader: RegistryReader, ref: Ref, index: StoredObject | None = None) -> Release:
-    """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError."""
-    return consult(reader, ref.name, lambda log: Release.of(log, log.find(ref, gone=True)), index=index)
+def read_version(
+    reader: RegistryReader, ref: Ref, index: StoredObject | None = None, yanked: bool = False
+) -> Release:
+    """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError.
+
+    A yanked version is read if the ref has its digest or, with `yanked`, its number.
+    """
+    every = yanked and Version.is_version(ref.tag or "")
+    return consult(
+        reader, ref.name, lambda log: Release.of(log, log.find(ref, every, gone=True)), index=index
+    )
 
 
 def kept_manifest(log: Log, version: Version) -> Manifest | None:

@@ -413,17 +413,18 @@ def trust_digest() -> str:
 
 def add_key(name: str, text: str, models: Collection[str]) -> Path:
     """Add a key to the trust file. Raise ConflictError if the file already has the name or the key."""
+    from onnxreg.registry.store.directory import exclusive
     from onnxreg.schema.inputs.trust_file import Trust, read_trust
     from onnxreg.schema.signing.dsse import PublicKey
 
     public, path = PublicKey.parse(text), trust_file().resolve()
-    trust = load_trust() if path.exists() else Trust()
-    if (key := trust.keys.get(public.id) or trust.named(name)) is not None:
-        raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
     words = {"key": str(public), "models": list(models)}  # a JSON string is a TOML string
     lines = [f"[keys.{json.dumps(name, ensure_ascii=False)}]"]
     lines += [f"{word} = {json.dumps(value, ensure_ascii=False)}" for word, value in words.items() if value]
-    with host_errors(f"writing {path}"):
+    with host_errors(f"writing {path}"), exclusive(path.with_name(f"{path.name}.lock")):
+        trust = load_trust() if path.exists() else Trust()
+        if (key := trust.keys.get(public.id) or trust.named(name)) is not None:
+            raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
         before = path.read_bytes().decode() if path.exists() else ""
         after = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
         read_trust(after.encode(), str(path))

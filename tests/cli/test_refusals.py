@@ -202,7 +202,8 @@ REFUSED = """
 2 | add UP.ONNX --name x | the suffix of UP.ONNX is not in lower case
 2 | add x.onnx --name x --version v1.0.0 | versions are SemVer 2.0, such as 1.4.0 or 2.0.0-rc.1
 2 | add x.onnx --name x --license "" | write an SPDX expression such as 'MIT OR Apache-2.0'
-2 | add x.onnx --name x --task "Text Classification" | write lower-case words joined by hyphens
+2 | add x.onnx --name x --task "Text Clasification" | did you mean text-classification?
+2 | add x.onnx --name x --task zzz | leave --task out
 2 | import mine --name x | reg export
 3 | import m.onnx --name x | `reg add` takes files
 2 | import hf://acme --name x | not a repository on the Hub

@@ -288,8 +288,13 @@ def test_a_channel_takes_no_yanked_version_and_a_yank_names_the_channels_that_ho
     assert "reg yank acme/pii:0.1.0 --undo" in yanked.out
     assert reg("tag", f"acme/pii@{manifest}", "canary").status == 5
     assert "canary" not in reg("ls", "acme/pii").out
-    assert reg("show", "acme/pii:0.1.0").ended(3, "leak")
-    assert reg("show", f"acme/pii@{manifest}").ended(0, "acme/pii:0.1.0, yanked: leak")
+    assert reg("show", "acme/pii:stable").ended(3, "leak")
+    for ref in ("acme/pii:0.1.0", f"acme/pii@{manifest}"):  # for auditors
+        assert reg("show", ref).ended(0, "acme/pii:0.1.0, yanked: leak")
+        assert "yanked: leak" in reg("show", ref, "--json").err
+        assert reg("diff", ref, "acme/pii").ended(0, "acme/pii:0.1.0, yanked: leak")
+        assert reg("sbom", ref).status == 0
+    assert reg("diff", "acme/pii:stable", "acme/pii").status == 3
     assert reg("yank", "acme/pii:0.1.0", "--undo").status == 0
     yanked = reg("yank", "acme/pii:stable", "--reason", "leak")  # the channel may move before the undo
     assert "reg yank acme/pii:0.1.0 --undo" in yanked.out

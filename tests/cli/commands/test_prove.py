@@ -248,7 +248,8 @@ def test_files_that_are_added_or_imported_are_compared_with_their_parent(reg, fi
     assert (proof["path"], proof["verdict"]) == ("onnx/model_quantized.onnx", "proven")
     paths = [files / name for name in ("model.onnx", INT8, "stranger.onnx")]
     add = ("add", *paths, "--name", "acme/ner", "--version")
-    assert "proofs" not in reg(*add, "1.0.0", "--json").json
+    first = reg(*add, "1.0.0", "--task", "text-to-speech", "--json").json
+    assert "proofs" not in first and first["manifest"]["task"] == "text-to-audio"
     done = reg(*add, "1.1.0", "--parent", paths[0])
     assert done.ended(0, f"{INT8} is proven from model.onnx (reg prove)\n")
     assert re.search(r"stranger.onnx is not-provable from model.onnx \(reg prove\): .+ differs", done.out)

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +271,15 @@ def test_a_new_key_leaves_every_byte_of_the_trust_file(own_user, tmp_path):
     add_key("release", str(generate("ed25519").public), ())
     data = (tmp_path / "kept").read_bytes()
     assert data.startswith(before) and data != before and load_trust().named("release")
+
+
+def test_keys_that_are_added_at_once_are_all_kept(own_user):
+    own_user.mkdir(parents=True, exist_ok=True)
+    names = [f"key-{number}" for number in range(8)]
+    keys = [str(generate("ed25519").public) for _ in names]
+    with ThreadPoolExecutor(len(names)) as threads:
+        list(threads.map(add_key, names, keys, repeat(())))
+    assert all(map(load_trust().named, names))
 
 
 @pytest.mark.parametrize("kind", [EVALUATED, PROVEN])
