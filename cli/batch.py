@@ -371,7 +371,7 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve(descriptor: int) -> None:
-    """Read the arguments of `run_line` from a channel, and run each command line. All share one import of PyTorch.
+    """Read the arguments of `run_line` from a channel, and run each command line. All runs share one import of PyTorch.
 
     While a command line runs, the label of each step is sent back as the step begins. When the command line ends, the
     result of `run_line` is sent back.

@@ -41,7 +41,7 @@ class Session:
     _told: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def with_max_age(self, max_age: str | None) -> "Session":
-        """Return a copy that refuses data older than `max_age`, such as `7d`; the default is `REG_MAX_AGE`."""
+        """Return a copy that refuses data older than `max_age`, such as `7d`. The default is `REG_MAX_AGE`."""
         limit = max_age or variable("REG_MAX_AGE")
         return replace(self, max_age=parse_duration(limit)) if limit else self
 

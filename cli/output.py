@@ -39,7 +39,7 @@ MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2  # in characters
 
 
 def write_json(value: Any) -> None:
-    """Print a value as JSON on stdout. Records use their `to_json`; paths and refs become text."""
+    """Print a value as JSON on stdout. Records use their `to_json`. Paths and refs become text."""
     print(json.dumps(value, indent=2, default=_plain))
 
 

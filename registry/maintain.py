@@ -119,7 +119,7 @@ class VerifyReport(Struct):
 Audit = Callable[[Log, StoredObject], Iterable[tuple[str, str]]]
 """A function that checks a log against other documents, and yields the kind and description of each fault."""
 Models = Mapping[str, Collection[Version] | None]
-"""The models to verify. Each has the versions whose files must be there; None means all versions."""
+"""The models to verify. Each has the versions whose files must be there. None means all versions."""
 
 
 def verify(
@@ -327,7 +327,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""Matches the path of a leftover file: a command's note (group 1: kind, group 2: name), or a file of `bucket.prove`."""
+"""Matches paths of leftover files: notes of commands (group 1: kind, group 2: name) and files of `bucket.prove`."""
 
 
 def is_registry_file(file: TreeFile) -> bool:

@@ -1,4 +1,4 @@
-"""Publish versions to OCI registries (Docker Hub, Harbor, ghcr.io, ...) and fetch them from there; see docs/oci.md.
+"""Publish versions to OCI registries (Docker Hub, Harbor, ghcr.io, ...) and fetch them from there (docs/oci.md).
 
 An `OciTarget` is a parsed `oci://` URL. An `OciClient` speaks the distribution protocol for one repository, and checks
 the digests of all bytes. It finds a credential in the files that docker, skopeo, podman and oras write, in this order:
@@ -325,7 +325,7 @@ class OciClient(Sink):
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document after its blobs were stored. Return the headers. Raises InputError if it is too large."""
+        """Store a document, after all its blobs. Return the headers. Raises InputError if the document is too large."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")

@@ -32,7 +32,7 @@ FIRST_VERSION = Version(0, 1, 0)
 class Publisher(Struct, frozen=True):
     """Publishes drafts as `version`. The methods raise IntegrityError or ForkError if the log lost lines.
 
-    Without `version`, a draft gets the next patch version; the first version is 0.1.0. If a version with files already
+    Without `version`, a draft gets the next patch version. The first version is 0.1.0. If a version with files already
     has the same manifest, nothing is published, and the methods return this version.
     """
 
@@ -80,7 +80,7 @@ class Publisher(Struct, frozen=True):
     def add_fetched(
         self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None] | None = None
     ) -> Release:
-        """Publish a manifest. `fetch` adds missing files to the push; without `fetch`, missing files are an error."""
+        """Publish a manifest. `fetch` adds missing files to the push. Without `fetch`, missing files are an error."""
         manifest = Manifest.decode(data)
         self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:

@@ -210,8 +210,8 @@ class Registry:
         A yanked version is copied, together with its yank, only if `ref` names exactly this version. If `restore` is
         set, a version that expired in the remote is brought back. For each of `channels`, the version that the channel
         holds is copied too, and the channel is set to it in the remote. If `heal` is set, files that the remote has
-        lost are copied again; a remote on this machine gets them even without `heal`. `layout="hub"` also writes the
-        files to the paths at which other libraries load them from the Hub.
+        lost are copied again. A remote on this machine gets these files even without `heal`. `layout="hub"` also writes
+        the files to the paths at which other libraries load them from the Hub.
         """
         ref, home = _ref(ref), self.store
         log = open_log(home, ref.name)
@@ -248,8 +248,8 @@ class Registry:
     ) -> list[exchange.TransferResult]:
         """Push the newest release of each model whose name matches `glob`, and move `channels`.
 
-        If `every` is set, all versions are pushed. An error about one model or version goes into the model's result;
-        RemoteError and HostError are raised.
+        If `every` is set, all versions are pushed. An error about one model or version is stored in the model's result.
+        Only RemoteError and HostError are raised.
         """
         names = matching(self.store, [glob])
         present = {tag for name in names if channels for tag in open_log(self.store, name).channels}

@@ -325,7 +325,7 @@ class Remotes:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Lock `remotes.json` and read it again; at the end of the block, write the remotes that the block changed."""
+        """A context that locks `remotes.json` and reads it again. At the end, the changed remotes are written."""
         with host_errors(f"writing {self._file}"), exclusive(self._file.with_suffix(".lock")):
             self._read()
             yield

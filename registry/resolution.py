@@ -109,8 +109,8 @@ def resolve(
     """Pick the artifact that answers a query, with the files that it needs, and check its version (docs/resolve.md).
 
     `reader` comes from `checked_reader`. If `verify` is set, the index file is also compared with the version's
-    manifest. `seed` is the device's random text; without it, the device takes part in no rollout. Raise NoAnswerError,
-    with all reasons, if no artifact matches. Raise the errors of `check_version_trust` too.
+    manifest. `seed` is the device's random text. Without a seed, the device takes part in no rollout. Raise
+    NoAnswerError, with all reasons, if no artifact matches. Raise the errors of `check_version_trust` too.
     """
 
     def read(log: Log) -> Resolution:

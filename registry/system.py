@@ -219,7 +219,7 @@ class Disk:
         return path.open("xb")
 
     def extend(self, path: Path) -> BinaryIO:
-        """Open a file for reading and writing at any offset; create the file if it is missing."""
+        """Open a file for reading and writing at any offset. A missing file is created."""
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b")
 
     def mkdir(self, path: Path) -> None:
@@ -246,7 +246,7 @@ class Disk:
             os.close(descriptor)
 
     def sync_directory(self, path: Path) -> bool:
-        """Make a directory's names durable; return False if its file system cannot sync directories."""
+        """Make a directory's names durable. Return False if its file system cannot sync directories."""
         try:
             if os.name == "posix":
                 self.sync_file(path)
@@ -429,7 +429,7 @@ POLL_SECONDS = 0.1
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _event: ContextVar[threading.Event] = ContextVar("stop", default=threading.Event())  # noqa: B039
-"""The stop event of the current `run_parallel`; outside of such a call, the event is never set."""
+"""The stop event of the current `run_parallel`. Outside of such a call, the event is never set."""
 
 
 class CancelledError(RegError, family="interrupted"):

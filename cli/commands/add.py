@@ -164,7 +164,7 @@ def import_(
 
 
 def _prove(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:
-    """Compare each artifact of a new version with its parent. Return the proofs; after an error, warn and return []."""
+    """Compare each artifact of a new version with its parent. Return the proofs. After an error, warn and return []."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
     from onnxreg.cli.services import prove_version

@@ -103,7 +103,8 @@ def archive_package(
     """Write a version as a model package (schema 1.0), from which ONNX Runtime picks the variant that fits.
 
     The package has one component, named after the model. Each artifact has a directory, a variant for the CPU, and a
-    variant for each execution provider that it names. The same version gives the same bytes. See docs/ort-packages.md.
+    variant for each execution provider that the artifact names. The same version gives the same bytes. See
+    docs/ort-packages.md.
 
     With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision, digest,
     directory}], shared_assets, bytes, left_out}; left_out lists the artifacts that ONNX Runtime does not load.

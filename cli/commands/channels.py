@@ -39,7 +39,8 @@ def policy_show(
     """Show the current policy, when it was set, and by whom.
 
     With --json: {line, seq, time, actor, reason, rules}; line is the digest of the policy's line in the policy log.
-    Without a policy, rules is empty and the other values are null. With --all: {policies: [...]}, such documents.
+    Without a policy, rules is empty and the other values are null. With --all: {policies: [...]}, a list of such
+    documents.
     """
     from onnxreg.registry.gates import read_policies
     from onnxreg.schema.gates.policy import policy_of
@@ -167,7 +168,7 @@ def rollout_start(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Give a version to a share of a channel's devices; the other devices keep the channel's version.
+    """Give a version to a share of a channel's devices. The other devices keep the channel's version.
 
     Each device decides by its own random seed. On a governed channel the version must meet the policy; otherwise the
     exit status is 8. Until `finish` or `halt`, no other verb moves the channel.
@@ -187,7 +188,7 @@ def rollout_advance(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Give the version to more devices; devices that have the version keep it. The policy is checked again.
+    """Give the version to more devices. Devices that have the version keep it. The policy is checked again.
 
     With --json: the document of `reg rollout start`.
     """

@@ -12,7 +12,7 @@ SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")
 def command(session: Session) -> None:
     """Show where everything is: the registry, your keys, the trust file, the known heads, the cache.
 
-    Also show the claimed author of your events and the variables that are set; secrets are not shown.
+    Also show the claimed author of your events and the variables that are set. Secrets are not shown.
 
     With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables: [{name, value,
     source}]}; source is the option or the variable that decides, or the word default; the value of a secret is null.

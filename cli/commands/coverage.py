@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Show the version and artifact that each device gets from `reg resolve`.
 
-    For a pipeline, show them for each member.
+    For a pipeline, show both for each member.
 
     If a device gets nothing, the exit status is 8.
 

@@ -36,7 +36,7 @@ def tag(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Move a channel to a version; the log records the move."""
+    """Move a channel to a version. The log records the move."""
     registry, store = session.with_remote(remote)
     result = registry.tag(ref, channel, reason, store)
     name, version = f"{result.target.name}:{channel}", result.target.version
@@ -45,7 +45,7 @@ def tag(
 
 
 def untag(session: Session, ref: str = REF, remote: str | None = REMOTE, reason: str | None = REASON) -> None:
-    """Remove a channel: NAME:CHANNEL. Versions are kept; the log records the removal."""
+    """Remove a channel: NAME:CHANNEL. Versions are kept. The log records the removal."""
     parsed = Ref.parse(ref)
     if parsed.tag is None:
         raise InputError(f"{ref} names no channel", "write reg untag NAME:CHANNEL")
@@ -98,7 +98,7 @@ def yank(
 
 
 def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:
-    """Take back a version that was never pushed, pulled or archived; its number can then be used again.
+    """Take back a version that was never pushed, pulled or archived. Its number can then be used again.
 
     The next `reg gc` deletes its files. If others may have the version, or if it was promoted or evaluated, use `reg
     yank` instead.

@@ -215,7 +215,7 @@ def certificates(
 ) -> None:
     """List the certificates of a version: for each artifact and metric the figures, the limit and the verdict.
 
-    --recompute derives the verdicts again from the item scores that `reg export --item-scores` published; if a figure
+    --recompute derives the verdicts again from the item scores that `reg export --item-scores` published. If a figure
     differs, the exit status is 4. See docs/certification.md.
 
     With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric, version,

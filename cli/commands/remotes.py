@@ -37,7 +37,7 @@ def remote_list(session: Session) -> None:
 
 
 def remote_remove(session: Session, name: str = NAME) -> None:
-    """Forget a remote's name; nothing at the remote changes."""
+    """Forget a remote's name. Nothing at the remote changes."""
     session.open().remotes.remove(name)
     session.say(f"remote {name} removed")
 

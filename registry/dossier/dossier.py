@@ -217,7 +217,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell's value as text, cut off if long. A list of texts is joined by commas; other values are JSON."""
+    """Return a cell's value as text, cut off if long. Lists of texts are joined by commas. Other values become JSON."""
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)

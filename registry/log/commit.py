@@ -147,7 +147,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 
 def read_condemned(remote: RegistryStore) -> set[BlobKey]:
-    """Return the keys that a collector may be about to delete. Notes of dead collectors do not count."""
+    """Return the keys that a collector may be about to delete. Notes of dead collectors are ignored."""
     lines = [data for note, data in remote.notes("condemned").items() if remote.is_alive(note) is not False]
     keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())
     return {key for key in keys if key is not None}
@@ -328,7 +328,7 @@ References = dict[str, tuple[str | None, frozenset[Digest]]]
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Return the digests of all needed blobs. Only logs that changed since `earlier` are read; `earlier` is updated."""
+    """Return the digests of all needed blobs. Read only logs that changed since `earlier`, and update `earlier`."""
 
     def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:
         assume(log)

@@ -127,7 +127,7 @@ def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
 
 
 def present_paths(log: Log, version: Version) -> ArtifactPaths:
-    """Return the paths of a version's artifacts that are here. None means all; () means no artifact."""
+    """Return the paths of a version's artifacts that are here. None means all, and () means no artifact."""
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 

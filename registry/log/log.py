@@ -476,8 +476,8 @@ class Log:
                 yield line.seq, line.event
 
     def is_on_record(self, seq: int, event: Attest) -> bool:
-        """True if the statement in line `seq` counts. A refusal always counts. Other statements count until a drop has
-        removed all versions that have the same manifest and were published before line `seq`.
+        """True if the statement in line `seq` is valid. A refusal is always valid. Other statements are valid until a
+        drop has removed all versions that have the same manifest and were published before line `seq`.
         """
         versions = self._replay.by_manifest.get(event.manifest, ())
         return event.state == "refused" or any(self.versions[version].seq < seq for version in versions)
@@ -763,7 +763,7 @@ def named_copy(copy: RegistryReader) -> str:
 
 
 def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
-    """Return the sorted names of the models that `patterns` name or match; `*` also matches `/`.
+    """Return the sorted names of the models that `patterns` name or match. `*` also matches `/`.
 
     Raise NotFoundError, with similar names, if a pattern matches no model. Plain names are not checked.
     """

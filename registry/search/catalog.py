@@ -1,6 +1,6 @@
 """The catalog of a registry: the data of `ls` and `query` about all models, as lines of JSON.
 
-The first part is a `Header` and a `ModelLine` for each model; `reg ls` needs only this part. The second part has the
+The first part is a `Header` and a `ModelLine` for each model. `reg ls` needs only this part. The second part has the
 artifacts of the models, in pieces (`Piece`). docs/query.md has the format. A catalog is a hint: no decision about a
 version depends on it. An index file is read again only if its token (`RegistryReader.index_tokens`) changed.
 """

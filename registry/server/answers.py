@@ -1,6 +1,6 @@
 """Make HTTP responses from JSON, bytes, files and errors, and read the bodies of requests.
 
-A request may have one range (RFC 9110, section 14); for several ranges the answer is the whole file. Starlette's
+A request may have one range (RFC 9110, section 14). For several ranges, the answer is the whole file. Starlette's
 `FileResponse` is not used: it follows links, and its tags depend on times.
 """
 

@@ -39,7 +39,7 @@ HUB_THREADS = 2
 
 
 class Repository(NamedTuple):
-    """One version of a model as a repository. `commit` is its permanent name; `entries` has every file and folder."""
+    """One version of a model as a repository. `commit` is its permanent name. `entries` has every file and folder."""
 
     name: str
     commit: str

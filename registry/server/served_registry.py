@@ -68,7 +68,7 @@ class Cache(Generic[Value]):
 
 
 class ServedStore(DirectoryStore):
-    """The files of a served registry; files outside of the root are never read."""
+    """The files of a served registry. Files outside of the root are never read."""
 
     def open_file(self, key: str) -> BinaryIO:
         try:

@@ -1,6 +1,6 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, or of a compatible server, through obstore.
 
-The server must support conditional writes; a trial checks this before the first write. A blob of up to `PART_BYTES` is
+The server must support conditional writes. A trial checks this before the first write. A blob of up to `PART_BYTES` is
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
 This module, not obstore, repeats failed requests. After a repeated write, it finds out if the first try succeeded.
@@ -36,7 +36,7 @@ from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, wh
 SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20
 """An object above `SMALL_BYTES` counts as large (see `MAX_BUFFERED`). Above `PART_BYTES`, it is uploaded in parts."""
 MAX_PARTS = 9_000
-"""Maximum number of parts of an object; S3 allows 10,000. If an object needs more, its parts are made larger."""
+"""Maximum number of parts of an object. S3 allows 10,000. If an object needs more, its parts are made larger."""
 PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
 """Maximum number of large objects that are uploaded at the same time.

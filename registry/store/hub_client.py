@@ -1,6 +1,6 @@
 """Send requests to one repository on the Hugging Face Hub. All errors are RegErrors.
 
-Files are read as from any web server; all other requests use huggingface_hub. A request is repeated after failures that
+Files are read as from any web server. All other requests use huggingface_hub. A request is repeated after failures that
 may pass (429, 5xx, a broken connection). A commit is not repeated, because the Hub may have applied it. No name that
 the Hub sends becomes a path on this machine.
 """
@@ -103,7 +103,7 @@ def parse_url(url: str) -> HfUri:
 
 
 def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
-    """Convert the Hub's entry; a folder has the size None. Raises TypeError if the entry is malformed."""
+    """Convert the Hub's entry. A folder gets the size None. Raises TypeError if the entry is malformed."""
     if isinstance(entry, RepoFolder):
         file = TreeFile(entry.path, None, entry.tree_id)
     else:
@@ -203,7 +203,7 @@ class HubClient:
         return files
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[TreeFile]:
-        """List a folder of a commit; return [] if the folder does not exist."""
+        """List a folder of a commit. Return [] if the folder does not exist."""
         with self._errors("listing files"):
             try:
                 entries = self.api.list_repo_tree(

@@ -194,7 +194,7 @@ class TreeFile(NamedTuple):
 
 
 class BlobReader(Protocol):
-    """Reads blobs. The bytes are not checked; the caller must compare the digest."""
+    """Reads blobs. The bytes are not checked. The caller must compare the digest."""
 
     url: str
     """The URL or path as users write it, without secrets."""
@@ -344,7 +344,7 @@ class Push(Sink, Protocol):
 
         When `publish` returns, the blobs and the index file survive a power cut. `expected` is the token of the index
         file that the caller read, or None if there was none. If another writer has changed the file since, raise
-        LostRaceError and do not replace it; `publish` may be called again with new bytes.
+        LostRaceError and do not replace it. `publish` may be called again with new bytes.
         """
 
 
@@ -558,7 +558,7 @@ class RegistryStore(RegistryReader):
             self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        """Return the contents of the notes of a kind, by name. Notes that change meanwhile may be missing."""
+        """Return the contents of the notes of a kind, by name. A note that comes or goes meanwhile may be absent."""
         prefix = note_path(kind, "")
         files = self.store.list(prefix) if kind in self.note_kinds else ()
         names = [file.path.removeprefix(prefix) for file in files]
@@ -610,7 +610,7 @@ class ObjectPush(Push):
         return {paths[path] for path in self._store.has(paths)}
 
     def put(self, source: BinaryIO, expected: Digest | None = None, length: int = 0) -> tuple[Digest, int]:
-        """Store a blob as `Push.put` does; `length` is the size in bytes, 0 if unknown."""
+        """Store a blob as `Push.put` does. `length` is the size in bytes, or 0 if it is unknown."""
         if expected is None or (key := usable_key(expected, self.condemned)) in self.damaged:
             return self._put_spooled(source, expected)
         checked = HashingReader(source, expected, length)

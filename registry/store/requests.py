@@ -154,7 +154,7 @@ def setting(name: str) -> float:
 
 
 def timeout() -> float | None:
-    """Return the seconds after which a silent server counts as gone, or None if there is no limit."""
+    """Return the seconds after which a silent server is given up, or None if there is no limit."""
     limit = setting("REG_READ_TIMEOUT")
     return limit if limit < float("inf") else None
 
@@ -538,7 +538,7 @@ class HttpStore(ReadOnlyStore):
         return key if "://" in key else f"{self.url}/{key}"
 
     def send(self, method: str, key: str, headers: Mapping[str, str], body: Body = None) -> HTTPResponse:
-        """Send a request once and return the successful answer; the caller closes it. `body` opens the body to send."""
+        """Send a request once. Return the successful answer, which the caller must close. `body` opens the body."""
         url, data = self._url(key), body() if body else None
         request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
         if self.is_own(url):

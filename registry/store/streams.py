@@ -1,4 +1,4 @@
-"""Streams between stores. `pump` copies and hashes bytes; the readers count, or check, the bytes that pass through."""
+"""Streams between stores. `pump` copies and hashes bytes. The readers count or check the bytes that pass through."""
 
 import hashlib
 import io
@@ -102,7 +102,7 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
 
 
 class Content(NamedTuple):
-    """Bytes to copy. `label` is their name in messages; `open` opens a stream over them."""
+    """Bytes to copy. `label` is their name in messages. `open` opens a stream over them."""
 
     label: str
     size: int

@@ -153,7 +153,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
 
     If both registries have the same id, these are the lines after the last common line. Then ConflictError is raised if
     artifacts are selected, and ForkError if the copies have different histories. If the ids differ, these are lines of
-    the following kinds. Publications come first; other lines are in the source's order.
+    the following kinds. Publications come first. The other lines are in the source's order.
 
     * the publications of the requested versions, and the statements about these versions,
     * all refusals of artifacts, and other verdicts on versions that the destination has,
@@ -386,7 +386,7 @@ def apply_delta(
 ) -> Iterator[memoryview]:
     """Yield the bytes of the file that a delta makes, from byte `start` on. The caller must check the digest.
 
-    `delta` is a stream positioned after the header; `old` are the old files in the order of the header. Raise
+    `delta` is a stream positioned after the header. `old` are the old files in the order of the header. Raise
     InputError if the delta is malformed, or an old file is shorter than the delta says.
     """
     from onnxreg.schema.delta import difference

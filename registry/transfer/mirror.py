@@ -1,4 +1,4 @@
-"""Mirror a whole registry. If both registries have the same id, copy it exactly; otherwise copy version by version."""
+"""Mirror a whole registry. If both registries have the same id, copy it exactly. Otherwise copy version by version."""
 
 from typing import Any
 
@@ -76,9 +76,9 @@ def mirror(
 ) -> MirrorResult:
     """Copy from the source what the destination lacks. `result.skipped` lists what cannot be copied.
 
-    The source is compared with its known heads. If source and destination have the same id, make an exact copy; if a
-    log has forked, raise ForkError before any write. If the ids differ, channels move to the source's versions only if
-    `channels` is set, and the destination is compared with its known heads too.
+    The source is compared with its known heads. If source and destination have the same id, make an exact copy. If a
+    log has forked, raise ForkError before any write. If the ids differ, channels move only if `channels` is set, and
+    the destination is compared with its known heads too.
     """
     report, heads = MirrorResult(source.url, destination.url), known_heads or KnownHeads()
     reader = CheckedReader(source, heads)

@@ -61,8 +61,8 @@ KINDS = {
 }
 """The kind of a statement, by its media type or, if it is signed, by its predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
-"""`trusted`: valid, and its key is trusted for this model. `unknown`: the trust file lacks the key. `revoked`: the key
-is no longer trusted. `foreign`: the key is not trusted for this model. `invalid`: the key did not sign these bytes.
+"""`trusted`: the signature is valid, and its key is trusted for this model. `unknown`: the trust file lacks the key.
+`revoked`: the key is revoked. `foreign`: the key is trusted for other models. `invalid`: the key did not sign this.
 """
 
 

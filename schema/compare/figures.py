@@ -42,7 +42,7 @@ def difference(old: float, old_interval: Interval, new: float, new_interval: Int
 
 
 def own_interval(check: Check) -> Interval | None:
-    """Return the 95 % interval of a check's value. If none was published, compute Wilson's interval of a share."""
+    """Return the 95 % interval of a check's value: the published interval or, for a share, Wilson's interval."""
     if check.interval is not None or check.value is None or not check.samples:
         return check.interval
     is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1

@@ -89,8 +89,8 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Yield all differences of two JSON values. `at` is the position of the values in their documents, by default the
-    outermost position. An absent list or object counts as empty.
+    """Yield all differences of two JSON values. `at` is the position of the values in their documents. By default, the
+    values are whole documents. An absent list or object equals an empty one.
     """
     if old == new and same(old, new):
         return
@@ -115,7 +115,7 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Return the two values if both are of this kind, else None. A value that is absent or null counts as empty."""
+    """Return the two values if both are of this kind, else None. An absent value and null are treated as empty."""
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None

@@ -151,7 +151,7 @@ def subject(delta: JsonChange) -> str:
 
 
 def field(delta: JsonChange) -> str:
-    """Return the path of the changed field; within an artifact, the path is relative to the artifact."""
+    """Return the path of the changed field. For a field of an artifact, the path begins at the artifact."""
     is_inside, path = delta.at.pattern.startswith("artifacts[]."), delta.at.path
     return _clip(path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else path)
 

@@ -94,7 +94,7 @@ class FactRow(Record, frozen=True):
 
 
 class FoldedChanges(Record, frozen=True):
-    """Changes that the screen only counts. All have the same `cause`. If it is "", they do not affect an app."""
+    """Changes that the screen only counts. All have the same `cause`; "" means that they do not affect an app."""
 
     cause: str
     kinds: dict[str, Count]

@@ -47,8 +47,8 @@ HistoryEntry = tuple[
 
 
 class ModelHistory(Record, frozen=True):
-    """The result of `model_history`: the versions of a model, newest first. `metric` is the name of a check; it is null
-    if no version has a figure.
+    """The result of `model_history`: the versions of a model, newest first. `metric` is the name of a check, or null if
+    no version has a figure.
     """
 
     name: str
@@ -67,7 +67,7 @@ def model_history(
     metric: str | None = None,
     is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
-    """Make the history of a model. `records` begin with the newest version; `is_wanted` selects artifacts.
+    """Make the history of a model. `records` begin with the newest version. `is_wanted` selects artifacts.
 
     `metric` is the name of a check or a part of the name, such as a label. The default is the loss of recall. If no
     version has a loss of recall, the default is the first figure. Raise NotFoundError if no version has the metric.

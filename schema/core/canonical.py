@@ -120,8 +120,8 @@ def _check(value: Any, label: str) -> bool:
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """A JSON document, or a part of one. Fields with their default values are not written.
 
-    Unknown keys are ignored; a class with `forbid_unknown_fields` refuses them. If the type of a field has a method
-    `parse`, such as `Digest.parse`, the field is read by this method.
+    Unknown keys are ignored. A class with `forbid_unknown_fields` refuses unknown keys. If the type of a field has a
+    method `parse`, such as `Digest.parse`, the field is read by this method.
     """
 
     def to_json(self) -> dict[str, Any]:

@@ -95,6 +95,6 @@ class OwnerFacts(WrittenDocument):
     statements: Annotated[Table[Text | Items[Text]], Field(description="Keys of the profile's owner fields.")]
 
     def paragraphs(self, key: str) -> tuple[str, ...]:
-        """Return the paragraphs of the statement with this key; empty if there is none."""
+        """Return the paragraphs of the statement with this key, or () if there is none."""
         value = self.statements.get(key, ())
         return (value,) if isinstance(value, str) else tuple(value)

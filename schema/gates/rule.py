@@ -366,7 +366,7 @@ class Rule(WrittenDocument):
     def evaluate(
         self, candidate: PromotionCandidate, demands: Collection[str] | None = None
     ) -> tuple[GateFinding, ...]:
-        """Check a candidate against the demands with these keys; None means every demand."""
+        """Check a candidate against the demands with these keys. None means every demand."""
         return tuple(
             GateFinding(requirement=key, verdict="pass" if is_met else "fail", detail=detail)
             for key, check in self.checks.items()

@@ -84,7 +84,7 @@ class DetectorSpec(WrittenDocument):
     """The detector of inputs out of distribution. Its data are `.npz` files with an array `input` or `embedding`.
 
     The detector is fitted to the data in `fit`. Its threshold is the `percentile` of the distances of the data in
-    `calibrate`. `shrinkage` shrinks the covariance; the default is Ledoit and Wolf's estimate.
+    `calibrate`. `shrinkage` shrinks the covariance. The default is Ledoit and Wolf's estimate.
     """
 
     fit: Text
@@ -130,7 +130,7 @@ class SizeLimits(WrittenDocument):
 
 
 class FamilyLimits(WrittenDocument):
-    """The limits that a family must meet to be published; null removes a limit.
+    """The limits that a family must meet to be published. The value null removes a limit.
 
     `ood_true_positive` is the minimum share of `outliers` that the detector must reject. `latency_p95` limits the time
     of backbone, head and detector together: the 95th percentile on the CPU, in milliseconds.

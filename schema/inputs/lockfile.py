@@ -124,9 +124,7 @@ class Lockfile(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = FILENAME) -> "Lockfile":
-        """Read a lock file, which need not be canonical JSON. Raise InputError if it is malformed; the error names the
-        entry.
-        """
+        """Read a lock file, which need not be canonical JSON. Raise InputError, naming the entry, if it is malformed."""
         value = canonical.decode(data, label)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise InputError(f"{label} is not a lock: its format is not {FORMAT!r}", "`reg lock` writes one")

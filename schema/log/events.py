@@ -227,7 +227,7 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
     """A rollout of a channel began, widened or stopped. The event refers to one blob, `evidence`.
 
-    The channel does not move; `expects` is the manifest of the channel's version. `version` is None if the rollout
+    The channel does not move. `expects` is the manifest of the channel's version. `version` is None if the rollout
     stopped. `policy` and `evidence` are as in `Tag`.
     """
 

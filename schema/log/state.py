@@ -6,7 +6,7 @@ channels and rollouts, and the versions that changed after the last checkpoint. 
 the versions of channels and rollouts.
 
 `tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation
-refused; the refusal holds in every version. `speeds` are measured latencies. Unknown keys are kept, because a later
+refused. They are refused in every version. `speeds` are measured latencies. Unknown keys are kept, because a later
 build may have written them.
 """
 
@@ -521,7 +521,7 @@ def version_of(state: State, tag: str) -> Version:
 def no_version(
     name: str, subject: str, entries: Mapping[Version, VersionEntry], advice: str = ""
 ) -> NotFoundError:
-    """Return the error `<name> has no <subject>`; `subject` is a text such as `version 9.0.0`. The hint is `advice`,
+    """Return the error `<name> has no <subject>`. `subject` is a text such as `version 9.0.0`. The hint is `advice`,
     followed by the newest versions.
     """
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)

@@ -112,7 +112,7 @@ class Dim(Document):
 
 
 class TensorSpec(Document):
-    """One input or output of a graph. `dtype` is numpy's name, such as `float32`; `axes` has a label for each axis."""
+    """One input or output of a graph. `dtype` is numpy's name, such as `float32`. `axes` has a label for each axis."""
 
     name: Text
     dtype: Text
@@ -176,7 +176,7 @@ class SemanticDigest(Document):
     """Digests of a graph's computation. They do not depend on how the file is written (docs/format.md).
 
     `graph` covers operators, attributes and the flow of values. `weights` covers the stored tensors. Equal digests mean
-    the same computation; different digests prove nothing.
+    the same computation. Different digests prove nothing.
     """
 
     graph: Digest

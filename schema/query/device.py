@@ -45,7 +45,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     """A device document. A field that is None is unlimited or unknown.
 
     `operators` is the text of the operator config of a minimal build. `domains` are the domains of operator libraries
-    that the app registers. Latencies count if they were measured on the processor family of `abi`, such as `arm64-v8a`.
+    that the app registers. Latencies are used if they were measured on the processor family of `abi` (`arm64-v8a`).
     """
 
     ort: str
@@ -242,7 +242,7 @@ class ResolveRequest(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> "ResolveRequest":
-        """Read a request. Raise InputError if it is malformed. A condition that is null counts as absent."""
+        """Read a request. Raise InputError if it is malformed. A condition with the value null is ignored."""
         if not isinstance(value, dict) or not isinstance(value.get("ref"), str):
             raise InputError("a request is an object with a ref", 'write {"ref": "acme/pii-small"}')
         conditions = value.copy()

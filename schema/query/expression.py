@@ -62,7 +62,7 @@ class ExpressionError(InputError):
 
 
 class Expression:
-    """A parsed condition. `str` gives its canonical text; `matches` tests the field values of an artifact.
+    """A parsed condition. `str` gives its canonical text. `matches` tests the field values of an artifact.
 
     `fields` has the names of the tested fields, such as `recall`. If the value of a field is unknown, each test of the
     field is false, even with `!=` and `not in`.
@@ -351,7 +351,7 @@ class _Parser:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Split an expression into tokens; the last has kind `end`. Raise ExpressionError for an unknown character."""
+    """Split an expression into tokens. The last one has kind `end`. Raise ExpressionError for an unknown character."""
     if len(text) > MAX_EXPRESSION_CHARS:
         span = MAX_EXPRESSION_CHARS, len(text)
         raise ExpressionError(text, span, f"it is longer than {MAX_EXPRESSION_CHARS} characters")

@@ -1,8 +1,8 @@
 """Choose one artifact of a model. docs/resolve.md is the specification.
 
-A query is a list of requirements, and a device adds more requirements. The first requirement that an artifact does not
-meet is the reason of its rejection. This module does no I/O. The caller passes data that the state line lacks, such as
-summaries of old versions.
+A query is a list of requirements, and a device adds more requirements. If an artifact is rejected, the reason is the
+first requirement that it does not meet. This module does no I/O. The caller passes data that the state line lacks, such
+as summaries of old versions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def read_document(value: Any, kind: type[Document], label: str) -> Document:
-    """Read a JSON object as type `kind`; null means absent. Raise InputError, naming the key, if it is malformed."""
+    """Read a JSON object as type `kind`. Null means absent. Raise InputError, naming the key, if it is malformed."""
     if not isinstance(value, dict):
         raise InputError(f"{label} is not an object: {str(value)[:40]!r}")
     keys = [field.encode_name for field in msgspec.structs.fields(kind)]
@@ -166,7 +166,7 @@ def judge(
 ) -> Ranking:
     """Test the artifacts of a version, and rank those that meet all requirements (docs/resolve.md).
 
-    `formats` has the preferred format first; the default is `FORMAT_PREFERENCE`. `precision` is the precision that the
+    `formats` has the preferred format first. The default is `FORMAT_PREFERENCE`. `precision` is the precision that the
     query names, or None. `is_slow` is true for an artifact that is slower than full precision.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes

@@ -118,7 +118,7 @@ def sentence(text: str) -> str:
 
 
 def shown_json(value: Any) -> str:
-    """Return a JSON value for people. A text is unchanged; other values are indented. Long values are cut off."""
+    """Return a JSON value for people: a text unchanged, and any other value indented. Long values are cut off."""
     options: Any = {"ensure_ascii": False, "sort_keys": True, "indent": 1}
     text = value if isinstance(value, str) else json.dumps(value, **options)
     return text if len(text) <= MAX_JSON_CHARS else f"{text[:MAX_JSON_CHARS]} …"
