@@ -53,8 +53,9 @@ class Api:
 
     async def index(self, request: Request) -> Response:
         path = request.scope["path"].removeprefix("/")
-        name = POLICY_LOG if path == "policy.jsonl" else model_of(path)
-        index = None if name is None else await run_sync(self._registry.read_index, name)
+        name, index = POLICY_LOG if path == "policy.jsonl" else model_of(path), None
+        if name is not None:
+            index = self._registry.cached_index(name) or await run_sync(self._registry.read_index, name)
         if index is None:
             raise _no_file(request)
         return answers.of_bytes(request, index.data, JSON_LINES, answers.REVALIDATE, index.token, ranges=True)

@@ -11,7 +11,6 @@ import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -51,12 +50,16 @@ class Cache(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = Lock()
 
+    def find(self, key: Hashable) -> Value | None:
+        with self._lock:
+            if (value := self._values.get(key)) is not None:
+                self._values.move_to_end(key)
+            return value
+
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return the value of a key. If the cache lacks it, call `make`, and keep the result if it is not None."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
+        if (value := self.find(key)) is not None:
+            return value
         value = make()
         with self._lock:
             if key not in self._values and value is not None:
@@ -109,10 +112,19 @@ class ServedRegistry(DirectoryRegistry):
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
-        token, read = "", partial(super().read_index, name)
-        with suppress(OSError):
-            token = FileState.of(os.lstat(f"{self.root}/{index_path(name)}")).token(time.time_ns())
-        return self._indexes.get((name, token), read) if token else read()
+        state, read = self._state(name), partial(super().read_index, name)
+        return self._indexes.get((name, state), read) if state else read()
+
+    def cached_index(self, name: str) -> StoredObject | None:
+        """Return a model's index file if it is in the cache and did not change since. No file is read."""
+        return self._indexes.find((name, self._state(name)))
+
+    def _state(self, name: str) -> str:
+        """Return the state of a model's index file, or "" if it is absent or changed just now."""
+        try:
+            return FileState.of(os.lstat(f"{self.root}/{index_path(name)}")).token(time.time_ns())
+        except OSError:
+            return ""
 
     def token(self, name: str) -> str:
         """Return a token that changes with a model's index file, or "" if there is no index file."""
