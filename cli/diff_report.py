@@ -81,7 +81,7 @@ def folded_line(screen: DiffOverview, listing: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape a text that others wrote for Markdown and HTML. A zero-width space breaks addresses and mentions."""
+    """Escape text from other people in Markdown and HTML. A zero-width space breaks addresses and mentions."""
     inert = _REFERENCE.sub("\u200b", printable(text))
     return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", inert)
 

@@ -325,7 +325,7 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Progress]:
-    """A context that shows the current step with a spinner and the time. Without a terminal, each step is a line."""
+    """A context that shows the current step, with a spinner and the time. Without a terminal, it prints each step."""
     if silent or not sys.stderr.isatty():
         yield Steps(lambda label: silent or print(f"{label} ...", file=sys.stderr, flush=True))
         return

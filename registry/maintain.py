@@ -111,7 +111,7 @@ class VerifyReport(Struct):
         return {"ok": not self.damages, **counts, "bytes": self.size, **lists}
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
-        """Add the damage in `error`. Its kind is `unreadable` if a remote or disk failed, otherwise `default_kind`."""
+        """Add the damage in `error`. The kind is `unreadable` after a failure of remote or disk, else `default_kind`."""
         kind, detail = fault(default_kind, error)
         self.damages.append(Damage(kind, name, detail, digest))
 

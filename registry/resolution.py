@@ -210,7 +210,7 @@ def resolve_in(
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
-    """Return the digests of the contracts of a version's artifacts. Raises NotFoundError if none is recorded."""
+    """Return the digests of the contracts that a version's artifacts have. Raises NotFoundError if none is recorded."""
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)

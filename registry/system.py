@@ -156,7 +156,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError into a HostError about `operation`. `only` limits this to some error numbers."""
+    """A context that turns an OSError into a HostError about `operation`: any error, or one with a number in `only`."""
     try:
         yield
     except OSError as error:
@@ -363,7 +363,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file as `replacement` does, and make its directory. `times` are the atime and mtime to set."""
+    """Replace a small file as `replacement` does. A missing directory is made. `times` are the new atime and mtime."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)

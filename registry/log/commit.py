@@ -302,7 +302,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
-    """Make a push start over: append a line to the log of its model, so that its compare-and-swap fails."""
+    """Make a push start over: append a line to its log, so that the compare-and-swap of the push fails."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
         intent_document = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")

@@ -127,7 +127,7 @@ def to_stderr(line: str) -> None:
 
 
 class Guard:
-    """Refuses requests with a large head or with several tokens, and requests without the server's token, if any."""
+    """Refuses requests with a large head or several tokens, and requests that lack the server's token, if it has one."""
 
     def __init__(self, app: ASGIApp, token: str | None, max_head_bytes: int) -> None:
         self._app = app

@@ -244,7 +244,7 @@ class RegistryReader(BlobReader, Protocol):
         return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
-        """Return the URL of a blob. For a remote, it is that of the plain key: no request is sent to find the key."""
+        """Return the URL of a blob. In a remote, it is the URL of the plain key, even if the blob has another key."""
 
 
 class ReaderWrapper(RegistryReader):

@@ -156,7 +156,7 @@ class RecordedStatement(NamedTuple):
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
-        """Return the report of a statement of this kind, else None. Raises InputError if it is malformed."""
+        """Return the report of a statement of this kind, else None. Raises InputError if the report is malformed."""
         if self.kind != kind:
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
@@ -312,7 +312,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
 
 
 def _check_release(log: Log, event: Attest, release: dsse.Statement) -> tuple[Version, str]:
-    """Return the version that a release statement names, and the error in the statement or ""."""
+    """Return the version that a release statement names. Also return the statement's error, or "" if it is correct."""
     version = dsse.released_version(release)
     entry, digest = log.versions.get(version), event.manifest
     if entry is None or (release.name, release.digest) != (log.name, digest):
@@ -391,10 +391,10 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Return how many lines at the start of a log need no signature. Raises IntegrityError if the log lacks the anchor.
+    """Return how many lines at the start of a log need no signature.
 
-    If `need.after` has an anchor for the log, these are the lines up to the anchor. Otherwise, they are the lines
-    before `need.since`, but never the last line of the log.
+    If `need.after` has an anchor for the log, these are the lines up to the anchor, and IntegrityError is raised if the
+    log lacks it. Otherwise, they are the lines before `need.since`, but never the last line of the log.
     """
     anchor = next((point for point in need.after if (point.registry, point.model) == (registry, name)), None)
     if anchor is None:

@@ -121,8 +121,8 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
-    """Return the JSON paths of the numbers in a file that differ by more than their tolerance. If the file has no
-    measured numbers, return `("bytes",)`. If the recorded file is not available, return a tuple with one sentence.
+    """Return the JSON paths of the numbers that differ by more than their tolerance. If the file has no measured
+    numbers, return `("bytes",)`. If the recorded file is not available, return a tuple with one sentence.
     """
     if entry.role not in ("certificate", "golden"):
         return ("bytes",)

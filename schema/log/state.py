@@ -463,7 +463,7 @@ class State(Record, frozen=True, dict=True):
         return summary.with_verdicts(verdicts, self.speeds.get(summary.manifest, {}))
 
     def artifact_states(self, manifest: "Manifest | None", entry: VersionEntry) -> ArtifactStates:
-        """Return the states of a version's artifacts, which include the evaluations after the publication. Return {} if
+        """Return the states of a version's artifacts. They include the evaluations after the publication. Return {} if
         `manifest` is None.
         """
         states, speeds = dict[str, ArtifactState](), self.speeds.get(entry.manifest, {})

@@ -271,7 +271,7 @@ class Check(Document):
 
 
 class Evidence(Document):
-    """The digests of what a verdict is based on: artifact, parent in full precision, suite and report."""
+    """The digests of the files that lead to a verdict: artifact, parent in full precision, suite and report."""
 
     artifact: Digest
     parent: Digest | None = None

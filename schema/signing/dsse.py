@@ -180,7 +180,7 @@ class Statement(Record, frozen=True):
 
 
 def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
-    """Return a statement: version `version` of the model `name` has this manifest. `manifest` is given as bytes.
+    """Return the statement that a version of the model `name` has this manifest. `manifest` has the manifest's bytes.
 
     The statement repeats the recipe and all certificates of the manifest, so that an auditor can read them without
     onnxreg.

@@ -390,7 +390,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return a chart with `low`, `high` and `points` (x, y, interval or None, row), or None below two points."""
+    """Return a chart: `low`, `high` and `points` (x, y, interval or None, row). Fewer than two points give None."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None
