@@ -174,7 +174,7 @@ def argument(help: str, metavar: str, models: bool = False, **more: Any) -> Any:
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield the models' names that begin with `incomplete`. Errors are ignored, since the shell would show them."""
+    """Yield the models' names that begin with `incomplete`. Errors are ignored: a completion must not print them."""
     chosen = context.find_root().params.get("registry")  # a text in some shells
     with suppress(RegError, OSError):
         names = Session(None if chosen is None else Path(chosen)).reader(checked=False).names()

@@ -671,7 +671,7 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:
-    """Decode the lines of a sealed segment. Raises IntegrityError if a line is malformed, or if lines are missing."""
+    """Decode the lines of a sealed segment. Raises IntegrityError if a line is malformed or their number is wrong."""
     if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     with about(f"the log of {name} cannot be read", IntegrityError):
