@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from onnxreg.registry.search.catalog import Catalog, versions_json
 from onnxreg.registry.server import answers
-from onnxreg.registry.server.served_registry import Queue, Search, ServedRegistry
+from onnxreg.registry.server.served_registry import Cache, Queue, Search, ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import CATALOG, BlobKey, MissingBlobError, StoredObject, model_of
 from onnxreg.schema.core import canonical
@@ -23,6 +23,7 @@ from onnxreg.schema.query.device import ResolveRequest
 JSON_LINES = "application/jsonl"
 RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1
 """The numbers of threads for `resolve` requests without and with an expression. An expression may take a second."""
+MAX_KNOWN_QUESTIONS = 20_000  # the number of the latest questions that are not parsed again
 MAX_PAGE_MODELS = 1000
 MAX_REJECTIONS = 1000
 
@@ -33,6 +34,7 @@ class Api:
         self._search = Search(registry, settings)
         self._plain = Queue(RESOLVE_THREADS, settings)
         self._expressions = Queue(EXPRESSION_THREADS, settings)
+        self._names = Cache[str](lambda name: 1, MAX_KNOWN_QUESTIONS)  # of the models of earlier questions
 
     def routes(self) -> list[Route]:
         return [
@@ -106,28 +108,33 @@ class Api:
     async def resolve(self, request: Request) -> Response:
         base = answers.base_url(request, self._settings)
         body = await answers.read_body(request, self._settings.body)
+        key = ("resolve", base, Digest.of(body))
 
         def begin() -> bytes | ResolveRequest:
             question = ResolveRequest.read(canonical.decode(body, "the request"))
-            return question if question.query.where is not None else self._resolve(base, body, question)
+            self._names.get(key, lambda: question.ref.name)
+            return question if question.query.where is not None else self._resolve(key, question)
 
-        answer = await self._plain.run(begin)
+        answer: bytes | ResolveRequest | None = None
+        if (name := self._names.find(key)) is not None:
+            answer = self._registry.find_answer(key, name)
+        if answer is None:
+            answer = await self._plain.run(begin)
         if isinstance(answer, ResolveRequest):
-            answer = await self._expressions.run(partial(self._resolve, base, body, answer))
+            answer = await self._expressions.run(partial(self._resolve, key, answer))
         return Response(answer, 200, answers.NO_STORE, answers.JSON)
 
-    def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
+    def _resolve(self, key: tuple[str, str, Digest], question: ResolveRequest) -> bytes:
         def make(index: StoredObject | None) -> bytes:
             document = self._registry.resolve(question).to_json()
             for file in document["files"]:
-                file["url"] = base + file["url"]
+                file["url"] = key[1] + file["url"]
             if (omitted := len(document["rejected"]) - MAX_REJECTIONS) > 0:
                 document["rejected"] = document["rejected"][:MAX_REJECTIONS]
                 document["rejected_omitted"] = omitted
             return answers.encode(document)
 
-        key = ("resolve", base, Digest.of(body), *self._registry.rule_keys())
-        return self._registry.answer(key, question.ref.name, make)
+        return self._registry.answer((*key, *self._registry.rule_keys()), question.ref.name, make)
 
 
 def _no_file(request: Request) -> answers.HttpError:

@@ -98,6 +98,7 @@ class ServedRegistry(DirectoryRegistry):
         self.url = self.store.url
         self._indexes = Cache[StoredObject | None](lambda index: len(index.data) if index else 0)
         self.answers = Cache[bytes](len)
+        self._usable_trust: str | None = None  # the digest of the last trust file that could be read
 
     @property
     def location(self) -> str:
@@ -120,9 +121,11 @@ class ServedRegistry(DirectoryRegistry):
         return self._indexes.find((name, self._state(name)))
 
     def _state(self, name: str) -> str:
-        """Return the state of a model's index file, or "" if it is absent or changed just now."""
+        """Return a text that changes with the state of a model's index file, or "" if the file changed just now."""
         try:
             return FileState.of(os.lstat(f"{self.root}/{index_path(name)}")).token(time.time_ns())
+        except FileNotFoundError:
+            return "absent"
         except OSError:
             return ""
 
@@ -134,10 +137,12 @@ class ServedRegistry(DirectoryRegistry):
     def rule_keys(self) -> tuple[str, str]:
         """Return cache keys for the policies and for the trust file. Raises HostError if the trust file is unusable."""
         try:
-            load_trust()
-        except RegError as error:
+            if (digest := trust_digest()) != self._usable_trust:
+                load_trust()
+                self._usable_trust = digest
+        except (OSError, RegError) as error:
             raise HostError("the trust file of this server cannot be used") from error
-        return self.token(POLICY_LOG), trust_digest()
+        return self._state(POLICY_LOG) or self.token(POLICY_LOG), digest
 
     def log_of(self, name: str, index: StoredObject | None) -> Log:
         """Return the log in an index file. Without an index file, raise NotFoundError."""
@@ -152,6 +157,11 @@ class ServedRegistry(DirectoryRegistry):
             return make(None) if index is None else self.answers.get((key, index.token), partial(make, index))
 
         return read_consistently(self, name, read)
+
+    def find_answer(self, key: tuple[Hashable, ...], name: str) -> bytes | None:
+        """Return the answer for `key` and `rule_keys()` if it is in the cache. The index file is not read."""
+        index = self.cached_index(name)
+        return None if index is None else self.answers.find(((*key, *self.rule_keys()), index.token))
 
     def resolve(self, request: ResolveRequest) -> Resolution:
         """Resolve a request as `reg resolve` does, and check the manifest of the resolved version."""
