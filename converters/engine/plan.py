@@ -428,8 +428,7 @@ def read_parts(
                 except InputError as error:
                     if recipe.profile != OWN_RECIPE:
                         profile, noun = recipe.profile, task.head.description or task.id
-                        error.message += f"; the profile {profile} judges {noun}"
-                        way = f"for another model: --task TASK --quantize in place of --profile {profile}"
+                        way = f"{profile} judges {noun}; for another model: --task TASK --quantize in place of --profile"
                         error.hint = "; ".join(filter(None, (error.hint, way)))
                     raise
                 if not plan.suite.items:

@@ -91,6 +91,10 @@ class EvaluationPlan:
             f"the label map names {name[:80]}, which no gold of the suite has"
             for name in sorted(self.request.label_map.keys() - gold)
         ]
+        if not self.request.metrics and "output_cosine" in self.versions:
+            kinds = (kind for kind in metrics.METRICS if self.task in kind.tasks - kind.on_request)
+            word = "the suite has no labels: output_cosine judges it, not"
+            messages += [f"{word} {kind.id}" for kind in kinds if kind.gold]
         for metric in self.metrics:
             with metric_errors(metric):
                 messages += metric.warnings(self._items)
