@@ -29,7 +29,7 @@ def command(
     ),
     cors: list[str] | None = option("A web site whose scripts may read, or *; may be repeated."),
     drain: int = option("The number of seconds that downloads get to end after SIGTERM.", default=30, min=0),
-    behind_proxy: bool = flag("A proxy in front limits slow clients: allow any --host."),
+    behind_proxy: bool = flag("A proxy in front limits slow clients and large heads: allow any --host."),
     workers: int = option(
         "The number of processes that answer, for example one for each core.", default=1, min=1, max=64
     ),

@@ -264,7 +264,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
         make,
         factory=True,
         workers=workers,
-        http="h11",
+        http="httptools" if settings.behind_proxy else "h11",  # h11 is slower, and limits unfinished heads
         h11_max_incomplete_event_size=settings.head,
         ws="none",
         lifespan="off",

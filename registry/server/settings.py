@@ -10,7 +10,7 @@ class Settings:
     origins: tuple[str, ...] = ()  # web sites whose scripts may read answers
     url: str | None = None  # the base URL for clients, without a final slash; None: as in the Host header
     drain: int = 30  # seconds for which running answers may continue when the server stops
-    behind_proxy: bool = False  # clients come through a proxy, whose headers name the client
+    behind_proxy: bool = False  # a proxy in front names the client, and limits unfinished heads
     trial: Path | None = None  # the folder with the script that tries models in a browser
     head: int = 32 * 1024  # maximum size of a request's head in bytes
     body: int = 256 * 1024  # maximum size of a request's body in bytes

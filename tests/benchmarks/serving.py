@@ -1,8 +1,8 @@
 """`reg serve` against MLflow's registry and against nginx, on one machine over loopback.
 
 MLflow holds the same models, versions, tags and aliases in its SQLite store, and has the four workers that it takes by
-itself; `reg serve` is one process. Both answer the same question, each in its way, to 64 clients of wrk. Servers are
-loaded in turn, the idle one still running. Needs `wrk` and `nginx` from the distribution.
+itself; `reg serve` is one process, configured as behind a proxy. Both answer the same question, each in its way, to 64
+clients of wrk. Servers are loaded in turn, the idle one still running. Needs `wrk` and `nginx` from the distribution.
 """
 
 import json
@@ -58,7 +58,8 @@ http {{
 @contextmanager
 def reg(root: Path, workers: int = 1) -> Iterator[Server]:
     port = free_port()
-    command = [REG, "--registry", root, "serve", "--port", str(port), "--workers", str(workers)]
+    options = ["--behind-proxy", "--port", str(port), "--workers", str(workers)]
+    command = [REG, "--registry", root, "serve", *options]
     with serving(command, port, "/healthz") as server:
         yield server
 

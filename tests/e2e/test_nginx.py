@@ -14,6 +14,7 @@ from support.servers.nginx import documented, nginx
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import BlobKey, blob_path
 
 
@@ -32,7 +33,7 @@ def registry(template: Path, tmp_path: Path) -> Registry:
 @pytest.fixture
 def in_front(registry: Registry, tmp_path: Path) -> Iterator[Site]:
     with ExitStack() as stack:
-        site = stack.enter_context(running(registry.store.root))
+        site = stack.enter_context(running(registry.store.root, Settings(behind_proxy=True)))
         block = re.sub(r"server 127\.0\.0\.1:808[01]; ?", "", documented("upstream registry"))
         block = re.sub(r"(_timeout|send_timeout) \d+s;", r"\1 1s;", block)
         block = block.replace("upstream registry {", f"upstream registry {{ server 127.0.0.1:{site.port};")
@@ -120,6 +121,12 @@ def test_a_slow_or_idle_client_is_cut_off_and_delays_nobody(in_front, kind):
     for connection in slow:
         assert taken(connection) < 1000
         connection.close()
+
+
+def test_a_head_without_an_end_is_refused_by_the_proxy(in_front):
+    with in_front.connect() as connection:
+        connection.sendall(SLOW["head"] + b"y" * 100_000)
+        assert b"nginx" in connection.recv(65536, socket.MSG_WAITALL).partition(b"400 Request Header")[2]
 
 
 def test_a_reader_that_takes_nothing_is_cut_off(registry, in_front):

@@ -10,6 +10,7 @@ from support.registries.home import Home
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
+from onnxreg.registry.server.settings import Settings
 
 
 @pytest.fixture(scope="session")
@@ -31,5 +32,5 @@ def filled(template, tmp_path) -> Home:
 
 @pytest.fixture
 def site(filled) -> Iterator[Site]:
-    with running(filled.store.root) as found:
+    with running(filled.store.root, Settings(behind_proxy=True)) as found:
         yield found

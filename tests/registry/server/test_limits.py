@@ -50,10 +50,10 @@ def ended(connection: socket.socket) -> bytes:
     return bytes(found)
 
 
-@pytest.fixture
-def strict(filled) -> Iterator[Site]:
+@pytest.fixture(params=[False, True], ids=["alone", "behind a proxy"])
+def strict(filled, request) -> Iterator[Site]:
     """A server with little room."""
-    with running(filled.store.root, Settings(head=1000, body=1000)) as site:
+    with running(filled.store.root, Settings(head=1000, body=1000, behind_proxy=request.param)) as site:
         yield site
 
 
@@ -82,12 +82,15 @@ def test_nobody_is_told_to_go_on_with_a_body_that_is_too_large(strict):
 
 
 WHOLE = ["GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n"]
-HEADS = [
-    *(head.format("x" * 100_000).encode() for head in WHOLE),
+UNFINISHED = [
     b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000,
     b"GET /healthz HTTP/1.1\r\n" + b"X: x\r\n" * 20_000,
     b"GET /" + b"x" * 100_000,
     b"\r\n" * 1000,
+]
+"""A proxy limits these; tests/e2e/test_nginx.py sends one through nginx."""
+HEADS = [
+    *(head.format("x" * 100_000).encode() for head in WHOLE),
     b"GET /none\r\n\r\n",
     b"FROB / HTTP/1.1\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -102,6 +105,12 @@ def said(site: Site, data: bytes) -> bytes:
     with site.connect() as connection:
         connection.sendall(data)
         return ended(connection)
+
+
+def test_heads_without_an_end(filled):
+    with running(filled.store.root) as site:
+        for head in UNFINISHED:
+            assert said(site, head).split()[1] in (b"400", b"431"), head[:40]
 
 
 def test_heads_that_are_too_long_or_none(strict):
