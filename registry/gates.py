@@ -100,7 +100,9 @@ class ChannelGate(Struct, frozen=True, dict=True):
             before=log.read_manifest(before) if before and CHANGES & counted else None,
             held=entry.held,
             trusted=frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id)),
-            proofs=tuple(signatures.recorded_proofs(log, events, trust)) if "faithful" in counted else (),
+            proofs=tuple(signatures.recorded_proofs(log, events, manifest, trust))
+            if "faithful" in counted
+            else (),
         )
         findings = (item for rule in self.rules for item in rule.evaluate(candidate, demands))
         return PromotionEvidence(

@@ -56,7 +56,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT, Progress, counted
 from onnxreg.schema.formats.sbom import bill
-from onnxreg.schema.gates.statements import EVALUATION, BenchmarkDocument
+from onnxreg.schema.gates.statements import EVALUATION, BenchmarkDocument, check_weights
 from onnxreg.schema.log.events import BENCHMARK
 from onnxreg.schema.manifest.manifest import Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -600,7 +600,7 @@ def fetch_version(
     manifest = Manifest.decode(data)
     if name is not None and manifest.name != name:
         raise InputError(f"{target} is {manifest.name}, not {name}", f"write --name {manifest.name}")
-    attested = [] if statements is False else list(_read_statements(client, Digest.of(document)))
+    attested = [] if statements is False else list(_read_statements(client, Digest.of(document), manifest))
     if attested and statements is None and system.variable("REG_SIGNING_KEY"):
         raise InputError(
             f"{target} has {counted(len(attested), 'statement')}, and your key would sign a line for each",
@@ -620,7 +620,7 @@ def fetch_version(
 
 
 def _read_statements(
-    client: OciClient, subject: Digest
+    client: OciClient, subject: Digest, manifest: Manifest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
     """Yield the bytes, the media type and the verdict of each statement. The verdict is (artifact, state) or None."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
@@ -639,4 +639,6 @@ def _read_statements(
             evaluation = RecordedStatement.decode(media_type, data).report("evaluation")
             if media_type == BENCHMARK:
                 _ = BenchmarkDocument.decode(data, "the benchmark").speeds  # to check them
+            if evaluation and evaluation.state != "refused":
+                check_weights(evaluation, manifest)
         yield data, media_type, (evaluation.artifact, evaluation.state) if evaluation else None

@@ -32,7 +32,7 @@ from onnxreg.converters.evaluation.metric import (
 )
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner, parent_runner, predict, runner_of
 from onnxreg.converters.evaluation.suite import Suite, load, relabel
-from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
+from onnxreg.converters.onnx.onnx_graph import external_digests, external_files, load_onnx
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.generation import GENERATORS
@@ -190,7 +190,7 @@ class SourceEvaluation:
         self._cache, self._key = cache, key
         self._loaded: dict[bool, tuple[Path, Runner]] = {}
         self._outputs: dict[Path, list[Mapping[str, Any]]] = {}
-        self._graphs: dict[Path | None, Mapping[str, Path]] = {}
+        self.graphs: dict[Path | None, Mapping[str, Path]] = {}
         self._full: Path | None = None
         self._scored: dict[tuple[Path, ...], list[ScoreTable]] = {}
         self._evaluator, self._readings, suite = plan.evaluator(subject), list[Reading](), plan.suite
@@ -231,9 +231,9 @@ class SourceEvaluation:
             files = {names[one.path]: draft.root / one.path for one in (*partners, graph)}
             together = (own for own in TOGETHER if names[graph.path] in own and files.keys() >= {*own})
             if own := next(together, None):
-                self._graphs[draft.root / graph.path] = {name: files[name] for name in own}
+                self.graphs[draft.root / graph.path] = {name: files[name] for name in own}
         full = (draft.root / graph.path for graph in graphs if graph.precision == FULL_PRECISION)
-        self._full = next((file for file in full if file in self._graphs), None)
+        self._full = next((file for file in full if file in self.graphs), None)
         if graphs and self._full is None:
             message = "the evaluation compares with graphs in full precision, which are not published"
             raise InputError(message, "add the graphs that are run together in float32 to the outputs")
@@ -257,12 +257,12 @@ class SourceEvaluation:
         Raises InputError if the suite does not fit the model, ConversionError if the file does not run, and
         EvaluationError if the source or a metric fails.
         """
-        graphs = {} if path is None else self._graphs.get(path, {"": path})
+        graphs = {} if path is None else self.graphs.get(path, {"": path})
         files = tuple(graphs.values())
         if files not in self._scored:
             self._scored[files] = self._measure(path) if self._cache is None else self._cached(path, graphs)
         facts = {**self._facts, **({"margin": True} if self.plan.request.margin else {})}
-        if path in self._graphs:
+        if path in self.graphs:
             facts["graphs"] = _digests(graphs)
         judgements = []
         for metric, table in zip(self.plan.metrics, self._scored[files], strict=True):
@@ -329,7 +329,7 @@ class SourceEvaluation:
     def _runner(self, file: Path, is_parent: bool = False) -> Runner:
         if self._loaded.get(is_parent, (None,))[0] != file:
             self._loaded.pop(is_parent, None)  # frees its memory
-            subject, graphs = self.subject, self._graphs.get(file)
+            subject, graphs = self.subject, self.graphs.get(file)
             padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
             if graphs is None:
                 runner = artifact_runner(file, subject.part.per_token, padding or 0)
@@ -396,6 +396,8 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
             "checks": checks,
             **facts,
         }
+        if weights := external_digests(evaluation.graphs.get(root / path, {"": root / path}).values()):
+            value["external_data"] = weights
         (root / report).write_bytes(EvaluationDocument.from_json(value, "certificate").encode() + b"\n")
         documents.append(DraftFile(CERTIFICATE, report))
         rules = ", ".join(dict.fromkeys(one.record.rule for one in judgements))

@@ -3,7 +3,7 @@
 import mmap
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache, partial
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.converters.onnx.tensors import MAX_AXES, map_tensor, tensor_bytes, without_weights
 from onnxreg.converters.onnx.wire import parse_light
 from onnxreg.converters.runtime.sessions import quiet
-from onnxreg.converters.source.source_files import scrub
+from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.schema.core.errors import InputError, RegError, about, listing, missing_extra, unreadable, why
 from onnxreg.schema.core.files import HEAD_BYTES, check_content
 from onnxreg.schema.core.ref import check_path
@@ -215,6 +215,13 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
             )
         opening(file)
     return tuple(sorted(ends))
+
+
+def external_digests(files: Iterable[Path]) -> dict[str, tuple[str, ...]]:
+    """Return the digests of the external data of graphs, in the order of their paths, by the graph's digest."""
+    names = {file: external_files(load_onnx(file), file) for file in files if file.suffix == ".onnx"}
+    data = {file: tuple(str(digest_file(file.parent / name)) for name in names[file]) for file in names}
+    return {str(digest_file(file)): digests for file, digests in data.items() if digests}
 
 
 def check_model(model: Any, path: Path) -> None:

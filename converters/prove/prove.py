@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
+from onnxreg.converters.onnx.onnx_graph import InvalidGraphError, external_digests
 from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.prove.comparison import MAX_CHARACTERS, compare_constants
 from onnxreg.converters.prove.formula import INPUT, Formula, Operand, StoredValue, UnprovableError, computed
@@ -98,6 +98,8 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
     try:
         reasons, facts = _compare(parent, child)
         verdict = "bounded" if reasons else "proven"
+        if weights := external_digests((parent, child)):
+            facts["external_data"] = weights
     except UnprovableError as reason:
         reasons = [str(reason)]
     except (InvalidGraphError, *REFUSED, RecursionError) as error:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import LocatedVersion, Log, load, log_of, read_blob, read_manifest
 from onnxreg.registry.signing import PrivateKey, is_valid, sign_statement
-from onnxreg.registry.store.protocol import RegistryReader, StoredObject
+from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader, StoredObject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, about, fault
@@ -176,6 +176,11 @@ def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
     try:
         statement = RecordedStatement.decode(event.media_type, data)
         evaluation: EvaluationDocument | None = statement.report("evaluation")
+        if evaluation and evaluation.external_data and evaluation.state != "refused":
+            from onnxreg.schema.gates.statements import check_weights
+
+            with suppress(MissingBlobError):
+                check_weights(evaluation, log.read_manifest(event.manifest))
     except InputError as error:
         raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
@@ -228,12 +233,16 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
     ]
 
 
-def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
+def recorded_proofs(
+    log: Log, events: Iterable[Attest], manifest: Manifest, trust: Trust
+) -> Iterator[RecordedProof]:
     """Yield the proofs that these events name, oldest first, with the names of the trusted keys that signed them.
 
     If several statements have the same proof, a later one counts only if it has a new trusted signer, or if it is the
-    first without any. Malformed statements are skipped.
+    first without any. Malformed statements are skipped, and proofs about other weights than those of the manifest.
     """
+    from onnxreg.schema.gates.statements import RecordedProof, check_weights
+
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.statements()])}
     for event in events:
@@ -242,14 +251,16 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
             data = log.fetch(event.statement)
             with suppress(InputError):
                 statement = RecordedStatement.decode(event.media_type, data)
-                if (report := statement.report("proof")) is not None:
-                    verdicts = judge.envelope(statement.envelope, lines.get(event.statement, 0))
+                if (proof := statement.report("proof")) is not None:
+                    check_weights(proof, manifest)
+                    report, verdicts = (
+                        proof,
+                        judge.envelope(statement.envelope, lines.get(event.statement, 0)),
+                    )
         if report is not None:
             signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
             claims = {(report.encode(), names) for names in signers or (frozenset(),)}
             if not claims <= claimed:
-                from onnxreg.schema.gates.statements import RecordedProof
-
                 claimed |= claims
                 yield RecordedProof(report, signers)
 
@@ -469,7 +480,7 @@ def attest(
     Return the artifact, the evaluation, and the artifact's new state. Errors call the report `label`. Raise InputError
     if the report is malformed, is not about an artifact of the version, or uses a wrong parent.
     """
-    from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
+    from onnxreg.schema.gates.statements import EVALUATION, check_weights, read_evaluation
 
     evaluation = read_evaluation(report, label)
     artifact = _artifact(published, evaluation.artifact, "the report")
@@ -478,6 +489,8 @@ def attest(
     if evaluation.parent is not None and evaluation.parent not in parents and any(parents):
         source_digest = f"{evaluation.parent.short}..., which is not what {artifact.path} was made from"
         raise InputError(f"the report compares with {source_digest}")
+    if evaluation.state != "refused":
+        check_weights(evaluation, published.manifest)
     data = _encode_report(dsse.EVALUATED, artifact.digest, report, key)
     verdict = (artifact.digest, evaluation.state)
     decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else EVALUATION, reason, verdict)
@@ -488,7 +501,10 @@ def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
     """Record a proof, signed if a key is given. Raises InputError if the version lacks the artifact."""
+    from onnxreg.schema.gates.statements import check_weights
+
     _artifact(published, report.artifact, "the proof")
+    check_weights(report, published.manifest)
     data = _encode_report(dsse.PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else PROOF)
 
@@ -525,7 +541,7 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
     """Return a proof of each artifact by path: the newest signed proof or, without one, the newest unsigned proof."""
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
-    proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
+    proofs = recorded_proofs(log, attestations(log, digest, manifest), manifest, trust) if children else ()
     for proof in sorted(proofs, key=lambda item: bool(item.signers)):
         child = children.get(proof.report.artifact)
         parents = [parent.digest for parent in manifest.ancestors(child)] if child else []

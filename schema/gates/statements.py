@@ -15,7 +15,7 @@ from pydantic import Field
 
 from onnxreg.schema.core.bounds import MAX_MACHINE_CHARS, MAX_SPEEDS
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
+from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Table, Text
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.log.state import Speed
 from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest
@@ -69,7 +69,10 @@ class Resampling(Document):
 
 
 class EvaluationDocument(Document):
-    """The verdict on one artifact: a certificate that an export wrote, or a document of another tool."""
+    """The verdict on one artifact: a certificate that an export wrote, or a document of another tool.
+
+    `external_data` has the digests of each graph's external data, in the order of their paths, by the graph's digest.
+    """
 
     format: Literal["onnxreg-evaluation"]
     format_version: First
@@ -83,6 +86,7 @@ class EvaluationDocument(Document):
     task: Text | None = None
     metrics: Items[MetricRecord] = ()
     resampling: Resampling | None = None
+    external_data: Table[Items[Digest]] = {}
 
 
 def read_evaluation(data: bytes, label: str = "report") -> EvaluationDocument:
@@ -118,7 +122,7 @@ class FaithfulnessReport(Document):
     `weights` counts the compared floating-point values. `quantized` counts the values that are stored as integers.
     `clipped` counts the values beyond the range of their scale. `ranges` counts the activations with a fixed range.
     `unread_tensors` and `unread_nodes` count the tensors and nodes that no output needs. `rewrites`, `scales` and
-    `roundings` name the rules that were used.
+    `roundings` name the rules that were used. `external_data` is as in an evaluation.
     """
 
     format: Literal["onnxreg-faithfulness"]
@@ -140,11 +144,21 @@ class FaithfulnessReport(Document):
     rewrites: Items[RuleCount] = ()
     scales: Items[RuleCount] = ()
     roundings: Items[RuleCount] = ()
+    external_data: Table[Items[Digest]] = {}
 
     @property
     def is_current(self) -> bool:
         """True if the report follows the rules of this program. A report that follows other rules proves nothing."""
         return self.rules == RULES
+
+
+def check_weights(report: EvaluationDocument | FaithfulnessReport, manifest: Manifest) -> None:
+    """Raise InputError if a graph that the report names has other external data in the manifest."""
+    graphs = {(item.digest, item.external_data) for item in manifest.artifacts}
+    for graph in dict(graphs).keys() & report.external_data.keys():
+        if (graph, report.external_data[graph]) not in graphs:
+            message = f"the report is about graph {graph[7:19]}... with other external data"
+            raise InputError(message, "name the version whose bytes were evaluated")
 
 
 class RecordedProof(Struct, frozen=True):

@@ -394,6 +394,12 @@ class Artifact(StoredFile):
         return None if evidence is None else evidence.suite
 
     @property
+    def external_data(self) -> tuple[Digest, ...]:
+        """The digests of the files of external data, in the order of their paths."""
+        files = sorted((file.path, file.digest) for file in self.files if file.role == "external-data")
+        return tuple(digest for _, digest in files)
+
+    @property
     def reaches_limit(self) -> bool:
         """True if the artifact is certified although the upper end of a check's interval reaches the limit."""
         return self.certification.state == "certified" and any(

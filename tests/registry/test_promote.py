@@ -33,6 +33,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionEvidence
+from onnxreg.schema.gates.statements import EVALUATION
 from onnxreg.schema.log.events import Attest, Drop
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.query.resolve import Query
@@ -290,9 +291,13 @@ def test_a_policy_names_the_suites_that_must_be_passed(isolated_user, tmp_path, 
     assert owner.promote(home, f"{NAME}:1.0.0", "stable").moved
 
 
-@pytest.mark.parametrize("weights", [b"others", None])
-def test_an_evaluation_of_a_graph_with_external_data_is_one_of_its_version(isolated_user, tmp_path, weights):
-    """The digest of the graph does not tell its weights: only a refusal holds in other versions."""
+@pytest.mark.parametrize("weights, is_bound", [(b"others", False), (b"others", True), (None, False)])
+def test_an_evaluation_of_a_graph_with_external_data_is_one_of_its_version(
+    isolated_user, tmp_path, weights, is_bound
+):
+    """The digest of the graph does not tell its weights: only a refusal holds in other versions. A report that names
+    the weights is refused for others, and an event that names it is no evidence.
+    """
     home = Home(tmp_path / "home")
     for version, data in (("1.0.0", weights and b"weights"), ("1.1.0", weights)):
         made = draft(tmp_path / version, "a", description=version)
@@ -304,8 +309,17 @@ def test_an_evaluation_of_a_graph_with_external_data_is_one_of_its_version(isola
     rule = f'[[rule]]\nchannel = "stable"\nsuites = ["{Digest.of(b"field")}"]\n'
     owner.set_policy(home, read_policy(rule.encode(), "policy"))
     report = json.loads(refusal(home, "1.0.0")) | {"state": "certified"}
+    report |= {"external_data": {report["artifact"]: [Digest.of(b"weights")]}} if is_bound else {}
     owner.attest(home, f"{NAME}:1.0.0", json.dumps(report).encode())
     assert owner.promote(home, f"{NAME}:1.0.0", "stable").holds
+    if is_bound:
+        with pytest.raises(InputError):
+            owner.attest(home, f"{NAME}:1.1.0", json.dumps(report).encode())
+        verdict = home.get(f"{NAME}:1.1.0").manifest.artifacts[1].digest, "certified"
+        home.decisions().attest(Ref(NAME, "1.1.0"), json.dumps(report).encode(), EVALUATION, verdict=verdict)
+        with pytest.raises(IntegrityError):
+            owner.promote(home, f"{NAME}:1.1.0", "stable", dry_run=True)
+        return
     assert owner.promote(home, f"{NAME}:1.1.0", "stable", dry_run=True).holds is (weights is None)
     owner.attest(home, f"{NAME}:1.0.0", refusal(home, "1.0.0"))
     assert home.get(f"{NAME}:1.1.0").states["model_int8.onnx"].state == "refused"

@@ -21,6 +21,7 @@ from onnxreg.converters.passes.graph_passes import DynamicToFixedShape
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.runtime.golden import Runnable
 from onnxreg.converters.tasks.onnx_file import OnnxFile
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -95,6 +96,16 @@ def test_external_data_is_written_in_the_folder_of_an_output(run, monkeypatch):
     draft = run({"steps": [FIXED], "outputs": [{"step": "fixed", "path": "exports/model.onnx"}]})
     files = [(file.role, file.path) for file in draft.artifacts[0].sidecars]
     assert files == [("external-data", "exports/model.onnx.data")]
+
+
+def test_a_certificate_names_the_weights_beside_its_graph(run, home):
+    evaluation = {"suite": "rows.npz", "artifacts": ["original.onnx"]}
+    draft = run(
+        {"steps": [{"name": "original", "pass": "Original"}], "evaluation": evaluation}, None, "external.onnx"
+    )
+    certificate = json.loads((draft.root / "certificates" / "original.onnx.json").read_bytes())
+    weights = Digest.of((home / "weights.bin").read_bytes())
+    assert certificate["external_data"] == {certificate["artifact"]: [weights]}
 
 
 def test_the_users_files_are_copied_and_stay_writable(run, home, tmp_path):

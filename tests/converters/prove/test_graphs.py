@@ -13,6 +13,7 @@ from support.prove.graphs import SCALE, WEIGHT, build, verdict
 
 from onnxreg.converters.prove import operators
 from onnxreg.converters.runtime.sessions import quiet
+from onnxreg.schema.core.canonical import Digest
 
 SQUARE, IMAGE = "float[n, 8, 8] x => float[n, 8, 8] y", "float[n, 3, 8, 8] x => float[n, 4, m, k] y"
 PAIR, TURNED = (
@@ -222,6 +223,7 @@ def test_external_data_is_read_where_it_is(tmp_path):
     onnx.save(parent, child, save_as_external_data=True, location="w.bin", size_threshold=0)
     report = verdict_of(tmp_path / "parent.onnx", child)
     assert (report.verdict, report.nodes, report.tensors, report.weights) == (PROVEN, 2, 1, 64)
+    assert [*report.external_data.values()] == [(Digest.of((tmp_path / "w.bin").read_bytes()),)]
     data = bytearray((tmp_path / "w.bin").read_bytes())
     data[5] ^= 1
     (tmp_path / "w.bin").write_bytes(data)

@@ -13,4 +13,8 @@ def read_proofs(reader: RegistryReader, ref: Ref) -> list[RecordedProof]:
     """The proofs that a log attests of a version, oldest first."""
     version = read_version(reader, ref)
     ledger = load(reader, version.name)
-    return list(recorded_proofs(ledger, attestations(ledger, version.digest, version.manifest), load_trust()))
+    return list(
+        recorded_proofs(
+            ledger, attestations(ledger, version.digest, version.manifest), version.manifest, load_trust()
+        )
+    )
