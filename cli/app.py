@@ -106,7 +106,7 @@ VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()
 EXAMPLES = ("reg export ./checkpoint --quantize --name acme/model", "reg push acme/model ./share")
 JSON = "--json"
 # Placeholders for the values of options; of other types: TEXT
-MOVES = re.compile(r"\breg (tag|promote|policy|rollout)\b")
+MOVES = r"\breg (tag|promote|policy|rollout)\b"
 METAVARS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
 # Word, mostly of another program -> the commands to suggest.
 SYNONYMS = {
@@ -218,7 +218,7 @@ def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
             if isinstance(error, InputError | NotFoundError):
                 with suppress(RegError, OSError):
                     error.hint = misplaced(context, error=error) or error.hint
-            if is_elsewhere and arguments["remote"] and MOVES.search(error.hint):
+            if is_elsewhere and arguments["remote"] and re.search(MOVES, error.hint):
                 error.hint += " (with the same --remote)"
             raise
 

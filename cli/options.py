@@ -5,10 +5,10 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import typer
 
 from onnxreg.cli.output import counted, duration, files, printable, steps, write_json
@@ -30,20 +30,19 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.resolve import Query
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """One run of `reg`: the global options, the registry, and the output."""
 
     registry: Path | None = None  # the directory of --registry; None: the default
     quiet: bool = False
     max_age: int | None = None  # of a remote's index file, in seconds; None: any
     as_json: bool = False
-    _told: set[str] = field(default_factory=set, repr=False, compare=False)
+    _told: set[str] = msgspec.field(default_factory=set)
 
     def with_max_age(self, max_age: str | None) -> "Session":
         """Return a copy that refuses data older than `max_age`, such as `7d`. The default is `REG_MAX_AGE`."""
         limit = max_age or variable("REG_MAX_AGE")
-        return replace(self, max_age=parse_duration(limit)) if limit else self
+        return msgspec.structs.replace(self, max_age=parse_duration(limit)) if limit else self
 
     def open(self, create: bool | None = False) -> "Registry":
         """Open the registry. If no registry exists, `create=True` makes one, and `create=False` raises NotFoundError.

@@ -4,6 +4,8 @@
 query names a channel, the version must also meet the policy. This module imports few others, so that it loads fast.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +20,6 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, RegError, about
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.log.state import ArtifactSummary, FileSummary, Rollout
-from onnxreg.schema.query.resolve import Query, ResolveOutcome, VersionCandidate, resolve_among
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.delta_format import Delta
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.log.events import LogLine
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
+    from onnxreg.schema.query.resolve import Query, ResolveOutcome, VersionCandidate
 
 ARTIFACT_KEYS = "format precision path digest size state stated member contract kv_cache speeds"
 """The keys of an artifact in `Resolution.to_json`. The keys from `stated` on are omitted if they have no value."""
@@ -44,7 +46,7 @@ class Resolution(Struct, frozen=True):
     files: tuple[tuple[FileSummary, str], ...]
     outcome: ResolveOutcome
     index: StoredObject | None = None  # the index file that was read
-    deltas: tuple[tuple["Delta", str], ...] = ()  # from earlier files, with their URLs
+    deltas: tuple[tuple[Delta, str], ...] = ()  # from earlier files, with their URLs
     rollout: Rollout | None = None  # of the query's channel
 
     @property
@@ -101,7 +103,7 @@ def resolve(
     reader: RegistryReader,
     ref: Ref,
     query: Query,
-    device: "Device | None" = None,
+    device: Device | None = None,
     verify: bool = False,
     known_heads: KnownHeads | None = None,
     seed: str | None = None,
@@ -165,10 +167,12 @@ def resolve_in(
     log: Log,
     ref: Ref,
     query: Query,
-    device: "Device | None" = None,
+    device: Device | None = None,
     seed: str | None = None,
 ) -> Resolution:
     """Resolve a query in a log. If the device takes part in a rollout, the rollout's version is tried first."""
+    from onnxreg.schema.query.resolve import VersionCandidate, resolve_among
+
     versions = [*log.state.releases] if ref.is_bare else []
     if seed is not None:
         from onnxreg.schema.query.device import rollout_versions
@@ -185,7 +189,7 @@ def resolve_in(
                 entry = entry.replace(held=())  # an archive lacks the files
             yield VersionCandidate(version, entry, summary)
 
-    def operators(digest: Digest) -> "tuple[Need, ...]":
+    def operators(digest: Digest) -> tuple[Need, ...]:
         from onnxreg.schema.manifest.operators import read_operator_set
 
         with about(f"blob {digest.short}... is not an operator set", IntegrityError):
@@ -226,7 +230,7 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
 class DeviceCoverage(Struct, frozen=True):
     """The answer to a query for one device. If `member` is set, the answer is about this member of a pipeline."""
 
-    device: "Device"
+    device: Device
     answer: Resolution | NoAnswerError
     member: str | None = None
 
@@ -239,11 +243,11 @@ class DeviceCoverage(Struct, frozen=True):
 
 
 def coverage(
-    reader: RegistryReader, ref: Ref, query: Query, devices: "Sequence[Device]"
+    reader: RegistryReader, ref: Ref, query: Query, devices: Sequence[Device]
 ) -> list[DeviceCoverage]:
     """Resolve a query for each device, and for each member of a pipeline. Raise the errors of `check_version_trust`."""
 
-    def answer(log: Log, device: "Device", question: Query) -> Resolution | NoAnswerError:
+    def answer(log: Log, device: Device, question: Query) -> Resolution | NoAnswerError:
         try:
             return resolve_in(reader, log, ref, question, device)
         except NoAnswerError as nothing:
@@ -273,13 +277,13 @@ class ChannelStatus(NamedTuple):
 
     tag: str
     version: Version
-    line: "LogLine"  # that moved the channel
+    line: LogLine  # that moved the channel
     signed: str  # who signed the move and the version
     gate: str  # "met" if the version meets the policy, "" without a policy, else why the channel does not resolve
     rollout: Rollout | None
 
 
-def channel_statuses(reader: RegistryReader, log: Log, trust: "Trust") -> Iterator[ChannelStatus]:
+def channel_statuses(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
     """Yield the status of each channel. `trust` judges signatures. Raises IntegrityError if the log is damaged."""
     from onnxreg.registry.trust import signatures
 
@@ -293,7 +297,7 @@ def channel_statuses(reader: RegistryReader, log: Log, trust: "Trust") -> Iterat
         yield ChannelStatus(tag, version, line, signed, _gate(reader, log, tag, trust), log.rollouts.get(tag))
 
 
-def _gate(reader: RegistryReader, log: Log, tag: str, trust: "Trust") -> str:
+def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
     version = log.channels[tag].version
     if log.versions[version].yanked:
         return f"{version} is yanked"

@@ -109,19 +109,19 @@ def model_of(path: str) -> str | None:
     return name if path.startswith("index/") and path.endswith(".jsonl") and is_name(name) else None
 
 
-_WORTHLESS = r"\.DS_Store|\._.*|\.AppleDouble|Thumbs\.db|desktop\.ini|@eaDir|\.nfs[0-9a-f]+|\.fuse_hidden.*"
-WORTHLESS_NAME = re.compile(_WORTHLESS, re.IGNORECASE)
+WORTHLESS_NAME = (
+    r"\.DS_Store|\._.*|\.AppleDouble|Thumbs\.db|desktop\.ini|@eaDir|\.nfs[0-9a-f]+|\.fuse_hidden.*"
+)
 """The names of system files that may be deleted. The system makes them again, or they are left from deleted files."""
-_SYSTEM_NAME = re.compile(
-    rf"{_WORTHLESS}|\.Spotlight-V100|\.Trashes|\.fseventsd|System Volume Information|\$RECYCLE\.BIN|#recycle"
-    r"|[.#]snapshot|lost\+found|\.Trash-\d+|\.git.*|\.st(folder|ignore|versions)|\.dropbox.*",
-    re.IGNORECASE,
+_SYSTEM_NAME = (
+    rf"{WORTHLESS_NAME}|\.Spotlight-V100|\.Trashes|\.fseventsd|System Volume Information|\$RECYCLE\.BIN|#recycle"
+    r"|[.#]snapshot|lost\+found|\.Trash-\d+|\.git.*|\.st(folder|ignore|versions)|\.dropbox.*"
 )
 
 
-def is_system_path(path: str, name: re.Pattern[str] = _SYSTEM_NAME) -> bool:
+def is_system_path(path: str, name: str = _SYSTEM_NAME) -> bool:
     """True for a file that a system or a tool (Finder, Explorer, a NAS, NFS, FUSE, git) writes into any folder."""
-    return any(name.fullmatch(part) for part in path.split("/"))
+    return any(re.fullmatch(name, part, re.IGNORECASE) for part in path.split("/"))
 
 
 class Identity(Record, frozen=True):

@@ -17,14 +17,12 @@ HEAD_BYTES = 64  # the bytes at the start of a file that `check_content` needs
 # If a file's last change is older than this, every file system gives the next change another time.
 SETTLED_NANOSECONDS = 2 * 10**9
 # Numbers such as 1e-4 are numbers in JSON and YAML 1.2, but texts for PyYAML.
-FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+FLOAT = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"
 # PyYAML raises these for values such as a 13th month or `!!bool x`.
 VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
-_POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
-_PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
 # Dotted keys in TOML with over 32 parts. The time to parse a key grows with the square of its parts.
-_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
+_LONG_KEY = r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}"""
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
@@ -58,10 +56,11 @@ def read_given(
 
 def check_content(head: bytes, name: str) -> None:
     """Raise InputError if a file, which begins with `head`, is a pointer of Git LFS or git-annex, or a web page."""
-    if _POINTER.match(head):
+    if head.startswith((b"version https://git-lfs.github.com/", b"/annex/objects/")):
         hint = "fetch the file: git lfs pull, or git annex get"
         raise InputError(f"{name} is a Git LFS pointer, not the file itself", hint)
-    if _PAGE.match(head) and not name.lower().endswith((".htm", ".html", ".jinja", ".md")):
+    is_page = re.match(rb"(?i)(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", head)
+    if is_page and not name.lower().endswith((".htm", ".html", ".jinja", ".md")):
         message = f"{name} is a web page, such as that of a login, not the file itself"
         raise InputError(message, "log in, then download it again")
 
@@ -102,7 +101,7 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
 
     try:
         text = _decoded(data, label)
-        if _LONG_KEY.search(text):
+        if re.search(_LONG_KEY, text):
             raise InputError(f"{label} has a key of more than 32 parts")
         return tomllib.loads(text)
     except RecursionError:
@@ -137,7 +136,7 @@ def read_yaml(data: bytes, label: str, extra: str) -> Any:
                     raise refused(None, None, f"the key {key!r} occurs twice", key_node.start_mark)
                 keys.add(key)
 
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(FLOAT), list("-+.0123456789"))
     try:
         return yaml.load(_decoded(data, label), Loader=Loader)
     except (yaml.YAMLError, RecursionError, *VALUE_ERRORS) as error:
