@@ -163,8 +163,12 @@ VOICES = TaskHead(
     auto="ForTextToWaveform", aliases=("text-to-speech",),
 )
 STEPWISE = ("ForTextToSpeech", "BarkModel", "MusicgenForConditionalGeneration", "MusicgenMelodyForConditionalGeneration")
+TABLES = TaskHead(
+    "table-question-answering", "TapasForQuestionAnswering", "an answerer of questions about tables",
+    {"logits": PER_TOKEN, "logits_aggregation": PER_ROW}, auto="ForTableQuestionAnswering", copies=TOKENIZER,
+)
 HEADS = (
-    TaskHead("table-question-answering", "TapasForQuestionAnswering", way=f"its tokenizer has no tokenizer.json: {ADD}"),
+    TABLES,
     VOICES, *(TaskHead("text-to-audio", STEPWISE, way=f"each step of its sound has something random: {OPTIMUM}", modality=kind) for kind in get_args(Modality)),
     _elsewhere("reinforcement-learning", "DecisionTransformerModel"), _alone("a decision by a head of its own", "ForDecision"),
     _alone("mask-generation", ("Sam2Model", "SamHQModel", "EdgeTamModel", "Sam3TrackerModel"), modality="image"),

@@ -32,6 +32,7 @@ CLASSES: Sequence[type[Task]] = (
     text.StaticPooling.of(kinds.VECTORS),
     text.Pooling.of(kinds.VECTORS),
     *map(text.TextTask.of, (kinds.SPANS, kinds.PAGES, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
+    text.Tables.of(kinds.TABLES),
     text.Speech.of(kinds.VOICES),
     *map(Processed.of, (kinds.IMAGES, kinds.VIDEOS, kinds.IMAGE_FEATURES, kinds.DEPTH, kinds.SEGMENTS)),
     generation.ProcessedSeq2Seq.of(kinds.SPEECH),

@@ -39,8 +39,9 @@ REQUIRED = ("input_ids", "attention_mask")
 BOXES, PIXELS = "bbox", "pixel_values"
 OTHER_INPUTS = (PIXELS, "input_features", "input_values")
 MOST_BOX = 1000  # the width and height of a page, in the units of the input `bbox`
-SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
+SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight", "token_type_embeddings_0.weight")
 """A weight with such a name shows that a model uses token types, even if the config does not say it (XLNet)."""
+LEAST_LOGIT = -88.7  # of a cell in another column than the answer, where TAPAS gives -10,000
 ROW_LENGTHS = ((13,), (48, 31, 7))
 
 SENTENCES = (
@@ -109,6 +110,13 @@ def sample_feeds(
             if "token_type_ids" in arrays and index == 1:
                 arrays["token_type_ids"][index, width // 4 : width] = 1
             start += width
+        if sizes := getattr(config, "type_vocab_sizes", None):  # the types of TAPAS: each cell has two tokens
+            rows, width = arrays["input_ids"].shape
+            cells = np.maximum(np.arange(width) - width // 4, 0) // 2
+            part, column, row = np.arange(width) >= width // 4, cells % 3 + 1, cells // 3
+            types = np.stack([part, column, row, cells % 2, row, row.max() - row, cells % 8], axis=-1)
+            types = np.minimum(types * part[:, None], np.array(sizes) - 1)
+            arrays["token_type_ids"] = types * arrays["attention_mask"][..., None]
         if BOXES in inputs:
             rows, width = arrays["input_ids"].shape
             left, top = np.arange(width) * MOST_BOX // (width + 1), 20 * np.arange(rows)[:, None]
@@ -211,19 +219,47 @@ class TextTask(Saved):
             module = module_of(answer, model=model)
         return self.graph(checkpoint, module, int(self.options.max_seq_length))
 
-    def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int) -> Graphs:
-        """Make the graph of a module, with the checkpoint's inputs. Texts have at most `length` tokens."""
+    def graph(
+        self, checkpoint: LoadedCheckpoint, module: Any, length: int, without: Sequence[str] = ()
+    ) -> Graphs:
+        """Make the graph of a module, with the checkpoint's inputs. Texts have at most `length` tokens.
+
+        The outputs in `without` are left out.
+        """
         length, page = longest(length, checkpoint.model), None
         inputs = input_names(checkpoint, self.head)
         if PIXELS in inputs:
             require_processor(checkpoint.directory, "image")
             page = Processor(checkpoint.directory, "image", self.trust_remote_code)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, inputs, length, page)
-        axis_names = {**dict.fromkeys(inputs, kinds.PER_TOKEN), **self.head.outputs}
+        outputs = {name: axes for name, axes in self.head.outputs.items() if name not in without}
+        axis_names = {**dict.fromkeys(inputs, kinds.PER_TOKEN), **outputs}
         axis_names |= {PIXELS: kinds.PER_ROW} if page else {}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
-        part = part_of(module, feeds, axes, self.head.outputs, has_golden=True)
+        part = part_of(module, feeds, axes, outputs, has_golden=True)
         return Graphs({"": part}, inputs, length)
+
+
+class Tables(TextTask):
+    """The task of TAPAS, which chooses cells of a table for a question, and maybe how to aggregate them.
+
+    `token_type_ids` is `[batch, sequence, 7]`: segment, column, row, earlier answer, rank, inverse rank and relation.
+    `logits` are at least `LEAST_LOGIT`, the bound that TapasTokenizer has for them too.
+    """
+
+    exporter = "TransformersExport"
+    has_tokens = False  # TapasTokenizer has no fast form
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        model = checkpoint.model
+        without = () if model.config.num_aggregation_labels else ("logits_aggregation",)
+
+        def answer(**inputs: Any) -> Any:
+            result = model(**inputs, return_dict=True)
+            return {**result, "logits": result.logits.clamp(min=LEAST_LOGIT)}
+
+        module, length = module_of(answer, model=model), int(self.options.max_seq_length)
+        return self.graph(checkpoint, module, length, without)
 
 
 class Speech(TextTask):

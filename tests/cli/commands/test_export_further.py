@@ -102,6 +102,42 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("kinds", [4, pytest.param(0, marks=pytest.mark.large)])
+def test_a_question_about_a_table_gets_the_logits_of_tapas(kinds: int, reg: Reg, tmp_path: Path) -> None:
+    import onnxruntime
+    import torch
+    from transformers import TapasForQuestionAnswering
+
+    BY_NAME["x"] = replace(
+        BY_NAME["TAPAS"], config=BY_NAME["TAPAS"].config | {"num_aggregation_labels": kinds}
+    )
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "vocab.txt").write_text("[PAD]\n")
+    manifest = publish(reg, "x", tmp_path, "--quantize", "--output", "out")
+    assert [file["path"] for file in manifest["files"] if file["role"] == "tokenizer"] == ["vocab.txt"]
+    generator = np.random.default_rng(0)
+    mask = (np.arange(21) < np.array([[21], [9]])).astype(np.int64)
+    types = generator.integers(0, 2, (2, 21, 7)) * mask[..., None] * (np.arange(21) > 4)[:, None]
+    feed = {
+        "input_ids": generator.integers(1, 99, (2, 21)) * mask,
+        "attention_mask": mask,
+        "token_type_ids": types,
+    }
+    model = TapasForQuestionAnswering.from_pretrained("model").eval()
+    with torch.no_grad():
+        expected = model(**{name: torch.from_numpy(array) for name, array in feed.items()})
+    given = onnxruntime.InferenceSession("out/model.onnx").run(None, feed)
+    np.testing.assert_allclose(given[0], expected.logits.clamp(min=-88.7), atol=1e-4)
+    for array in given[1:]:
+        np.testing.assert_allclose(array, expected.logits_aggregation, atol=1e-4)
+    assert len(given) == 1 + bool(kinds) and float(expected.logits.min()) < -9_000 < 0.5 * float(
+        given[0].min()
+    )
+    assert reg("run", "acme/model", "--self-test").ended(0, "pass")
+    assert reg("run", "acme/model", "--text", "who?").ended(2, "--input")
+
+
+@pytest.mark.more
 def test_a_text_is_spoken_without_noise_as_transformers_speaks_it(reg: Reg, tmp_path: Path) -> None:
     import onnxruntime
     import torch

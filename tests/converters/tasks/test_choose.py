@@ -54,6 +54,7 @@ def adapter(base: str | None) -> dict[str, Any]:
         (named("Idefics3ForConditionalGeneration") | IMAGE | WORDS, "image-text-to-text", ""),
         (named("SamModel") | IMAGE, "mask-generation", ""),
         (named("VitsModel") | WORDS, "text-to-audio", ""),
+        (named("TapasForQuestionAnswering") | WORDS, "table-question-answering", ""),
         (named("VideoMAEForVideoClassification") | IMAGE, "video-classification", ""),
         (named("OwlViTForObjectDetection") | IMAGE | WORDS, "zero-shot-object-detection", ""),
         (named("CLIPModel") | IMAGE | WORDS, "zero-shot-image-classification", "says CLIPModel"),

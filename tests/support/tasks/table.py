@@ -188,6 +188,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         Row("LayoutLMv3", "layoutlmv3", "ForTokenClassification", {**TEXT, "input_size": SIDE, "patch_size": 8, "coordinate_size": 5, "shape_size": 6}, "RobertaTokenizer", ("LayoutLMv3ImageProcessorPil", {**SQUARE, "apply_ocr": False})),
         Row("LayoutLMv3, answers", "layoutlmv3", "ForDocumentQuestionAnswering", {**TEXT, "input_size": SIDE, "patch_size": 8, "coordinate_size": 5, "shape_size": 6}, "RobertaTokenizer", ("LayoutLMv3ImageProcessorPil", {**SQUARE, "apply_ocr": False})),
         Row("LayoutLM", "layoutlm", "ForDocumentQuestionAnswering", TEXT, "BertTokenizer"),
+        Row("TAPAS", "tapas", "ForTableQuestionAnswering", {**TEXT, "vocab_size": 99, "num_aggregation_labels": 4}),
         Row("GLiNER", "gliner", "", {"model_name": "microsoft/deberta-v3-small", "max_width": 12, "span_mode": "markerV0"}, "DebertaV2Tokenizer"),
         Row("LiLT", "lilt", "ForQuestionAnswering", {**ROBERTA, "hidden_size": 48}, "RobertaTokenizer"),
     ),
