@@ -70,7 +70,7 @@ def publish(
         if is_preview:
             return registry.publisher(version).preview(draft), tables
         release = registry.add(draft, version)
-    logged = 0 if release.new else len(read_benchmarks(registry.store, release))
+    logged = 0 if release.new else len(read_benchmarks(release))
     for table in tables[logged:]:  # an earlier run may have ended in between
         report = table.document(release.manifest).encode()
         attest_benchmark(registry.decisions(release.name), release, report, "benchmark")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from onnxreg.cli.options import Session
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.contents import Release
-    from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.statements import BenchmarkDocument, RecordedProof
     from onnxreg.schema.log.state import ArtifactState
     from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Source
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8  # on the screen; recalls of an artifact; on a line
 
 
-def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
+def proofs(version: Release) -> Mapping[str, RecordedProof]:
     """Return the recorded proofs of a version, by the paths of the artifacts."""
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import proofs_by_path
 
-    return proofs_by_path(reader, version, load_trust())
+    return proofs_by_path(version, load_trust())
 
 
 def blocks(*parts: Iterable[str]) -> Iterator[str]:

@@ -121,7 +121,7 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
     latest = _newest(log.versions)
     release = Release.of(log, LocatedVersion(log.name, version, log.versions[version]))
     newer = None if latest == version else latest
-    return replace(release, new=is_new, held=None, index=None, newer=newer)
+    return replace(release, new=is_new, held=None, newer=newer)
 
 
 def _choose_version(

@@ -60,12 +60,11 @@ def command(
     old_reader = reader if source is None else session.reader(source)
     before, newer = read_version(old_reader, Ref.parse(old), yanked=True), Ref.parse(new)
     has_both = source is None and newer.name == before.name
-    after = read_version(reader, newer, before.index if has_both else None, yanked=True)
+    after = read_version(reader, newer, before.log.index if has_both else None, yanked=True)
     changes, screen = overview(before.manifest, after.manifest, (before.states, after.states))
-    sides = {"old": (old_reader, before), "new": (reader, after)}
     proofs: dict[str, dict[str, str]] = {
-        side: {path: proof.report.verdict for path, proof in versions.proofs(*release).items()}
-        for side, release in sides.items()
+        side: {path: proof.report.verdict for path, proof in versions.proofs(release).items()}
+        for side, release in (("old", before), ("new", after))
     }
     attested = {"old": _overruled(before), "new": _overruled(after)}
     document: dict[str, Any] = changes.to_json() | {"overview": screen}

@@ -41,7 +41,7 @@ def command(
     if benchmark:
         from onnxreg.registry.trust.signatures import read_benchmarks
 
-        benchmarks = read_benchmarks(reader, release)
+        benchmarks = read_benchmarks(release)
         speeds = {path: item.speeds for path, item in release.states.items() if item.speeds}
         session.show(
             {"ref": ref, "benchmarks": benchmarks, "speeds": speeds},
@@ -55,19 +55,17 @@ def command(
         write_bytes(release.data)
         return
     screen, details = versions.screen(release, remote, full)
-    session.say(*versions.blocks(_production(release, reader), *screen, _proofs(release, reader), *details))
+    session.say(*versions.blocks(_production(release, reader), *screen, _proofs(release), *details))
 
 
 def _production(published: Release, reader: RegistryReader) -> Iterator[str]:
-    from onnxreg.registry.log.log import load
     from onnxreg.registry.resolution import channel_statuses
     from onnxreg.registry.trust.known_heads import load_trust
 
     if published.yank:
         yield fold_line(printable(published.yank.words), "  ")
     try:
-        ledger = load(reader, published.name, index=published.index)
-        channels = list(channel_statuses(reader, ledger, load_trust()))
+        channels = list(channel_statuses(reader, published.log.check(), load_trust()))
     except (IntegrityError, NotFoundError) as error:
         yield f"in production: unknown, since {printable(error.message)}"
         return
@@ -83,8 +81,8 @@ def _production(published: Release, reader: RegistryReader) -> Iterator[str]:
         yield from (fold_line(line, "  ") for line in lines)
 
 
-def _proofs(published: Release, reader: RegistryReader) -> Iterator[str]:
+def _proofs(published: Release) -> Iterator[str]:
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
-    for path, proof in versions.proofs(reader, published).items():
+    for path, proof in versions.proofs(published).items():
         source = paths.get(proof.report.parent, proof.report.parent.short)
         yield f"proof: {path} is {proof.report.verdict} from {source}, {proof.authority}"

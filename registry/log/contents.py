@@ -242,10 +242,10 @@ class Release(Struct, frozen=True):
     digest: Digest
     manifest: Manifest
     data: bytes  # the exact bytes of the manifest
+    log: Log  # that was read
     new: bool = False  # the version was just published
     held: ArtifactPaths = None  # the artifacts that the registry has
     states: ArtifactStates = {}  # of all artifacts
-    index: StoredObject | None = None  # the index file that was read
     yank: Yank | None = None
     newer: Version | None = None  # a newer version
     gone: str | None = None  # why the files are not here: "expired", "purged" or "dropped"
@@ -255,9 +255,9 @@ class Release(Struct, frozen=True):
         name, version, entry, _ = located
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
         states = log.state.artifact_states(manifest, entry)
-        about = (name, version, entry.manifest, manifest, data)
+        about = (name, version, entry.manifest, manifest, data, log)
         gone, yank = entry.gone.how if entry.gone else None, log.yanks_of([version]).get(version)
-        return cls(*about, held=entry.held, states=states, index=log.index, yank=yank, gone=gone)
+        return cls(*about, held=entry.held, states=states, yank=yank, gone=gone)
 
     @property
     def ref(self) -> Ref:

@@ -550,19 +550,18 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
     return latest
 
 
-def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> dict[str, RecordedProof]:
+def proofs_by_path(version: Release, trust: Trust) -> dict[str, RecordedProof]:
     """Return the `latest_proofs` of a version, or {} if a statement cannot be read."""
     with suppress(IntegrityError, NotFoundError):
-        log = load(reader, version.name, index=version.index)
-        return latest_proofs(log, version.digest, version.manifest, trust)
+        return latest_proofs(version.log.check(), version.digest, version.manifest, trust)
     return {}
 
 
-def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkDocument]:
+def read_benchmarks(version: Release) -> list[BenchmarkDocument]:
     """Read the benchmarks of a version, oldest first. Raises NotFoundError or IntegrityError if that is impossible."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
-    log = load(reader, version.name, index=version.index)
+    log = version.log.check()
     events = attestations(log, version.digest, version.manifest)
     documents = (log.fetch(event.statement) for event in events if event.media_type == BENCHMARK)
     return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]

@@ -43,7 +43,7 @@ def digest(registry: Home, version: str) -> Digest:
 
 
 def values(registry: Home, version: str) -> list[float | None]:
-    found = read_benchmarks(registry.store, registry.get(f"acme/net:{version}"))
+    found = read_benchmarks(registry.get(f"acme/net:{version}"))
     return [check.value for each in found for item in each.artifacts for check in item.checks]
 
 
