@@ -34,7 +34,7 @@ OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_re
 
 
 def flag(option: str) -> str:
-    """Return an option as on the command line, such as `--no-int8`."""
+    """Return an option as users type it, such as `--no-int8`."""
     return f"--{'no-' if option in ON_BY_DEFAULT else ''}{option.replace('_', '-')}"
 
 
@@ -93,7 +93,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Return the model's name, or None. Raise the errors of `plan` that are found without a source's weights."""
+        """Check the request without reading the source. Return the model's name, or None. Raise errors like `plan`."""
         from onnxreg.converters.engine.plan import read_parts
         from onnxreg.schema.inputs.family_file import FamilyFile
 
@@ -189,7 +189,7 @@ def run(
     cache: "StepCache | None" = None,
     progress: Progress = SILENT,
 ) -> "tuple[Draft, list[LatencyTable]]":
-    """Run a plan in `workspace`. Return the draft, and tables of latencies."""
+    """Run a plan in `workspace`. Return the draft and the tables of measured latencies."""
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.run_plan import execute
     from onnxreg.converters.passes import models

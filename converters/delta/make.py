@@ -111,7 +111,7 @@ def _encode_all(old: ModelFile, new: ModelFile) -> Iterator[Span]:
 
 
 def _blocks(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
-    """Cut spans into blocks of at most `BLOCK_BYTES` bytes. Yield each with its offset in the new file."""
+    """Cut spans into blocks of at most `BLOCK_BYTES` bytes. Yield each block with its offset in the new file."""
     start = 0
     for span in spans:
         for at in range(0, span.length, BLOCK_BYTES):

@@ -41,7 +41,7 @@ class Runs:
 class StepResult:
     """The record of a step, and its files in `directory`, the main graph first. A skipped step has no files.
 
-    `ancestors` are the results of the steps before, the parent first. `second` is the second input of a pass that takes
+    `ancestors` are the results of earlier steps, the parent first. `second` is the second input of a pass that takes
     two graphs. `distances` compare the outputs with the source's.
     """
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GOLDEN_PREFIX = "golden-"
 """The names of steps that write golden vectors begin with this prefix; names of a user's steps may not."""
 OWN_RECIPE = RecipeFile.model_fields["profile"].default
-"""The fixed value `"recipe"` of the key `profile`, by which recipes of users differ from built-in profiles."""
+"""The value of the key `profile` in a recipe of a user. A profile's recipe has the name of the profile."""
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 """The keys that a user's recipe must not have, because onnxreg itself writes them into a recipe."""
@@ -112,7 +112,7 @@ class StepNode:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The part of a cache key about the pass: version, parameters with defaults, and calibration data."""
+        """The entries of the pass in a cache key: version, parameters with defaults, and calibration data."""
         params = self.kind.read(self.step.params).model_dump(mode="json")
         return {"pass": self.kind.id, "version": self.kind.version, "params": params, **self.data_digests()}
 
@@ -235,7 +235,7 @@ class Profile:
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with `options`. A subclass may fit it to the suite and search, which the caller adds."""
+        """Return the recipe with `options`. A subclass may choose other steps if there is a suite or a search."""
         recipe = self.recipe()
         return recipe.model_copy(update={"options": {**recipe.options, **options}})
 
@@ -263,7 +263,7 @@ class Profile:
 class RecipeParts:
     """A recipe's steps, outputs, task and evaluation. `start` is the source as the user named it.
 
-    `confirm` is a second evaluation, of a search's winner.
+    `confirm` is a second evaluation, which judges the winner of a search.
     """
 
     nodes: dict[str, StepNode]
@@ -330,7 +330,7 @@ class ExportPlan(RecipeParts):
 
     @property
     def subject(self) -> dict[str, Any]:
-        """The part of a cache key about the source."""
+        """The entries of the source in a cache key."""
         source = self.source
         return {
             "task": {"id": self.task.id, "options": self.options},

@@ -57,7 +57,7 @@ def execute(
 ) -> Draft:
     """Run a plan in `workspace`, and return the draft of a version. A step whose result is in `cache` does not run.
 
-    `subject` is the loaded source; `evaluation` is the prepared evaluation. If one is None, it is made from the plan.
+    `subject` is the loaded source; `evaluation` is the prepared evaluation. By default, they are made from the plan.
     Raises the errors of the task and the passes, and ConversionError if a graph does not run or differs too much.
     """
     scratch = workspace / SCRATCH_DIRECTORY

@@ -217,10 +217,10 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """Choose the graphs that run with each graph of a pipeline, by the groups of members in `TOGETHER`.
+        """For each graph of a pipeline, choose the other graphs of its group (`TOGETHER`), which run with it.
 
-        Graphs of the graph's own precision are preferred to those in full precision. Raises InputError if no whole
-        group is in full precision.
+        Graphs of equal precision are preferred to graphs in full precision. Raises InputError if no whole group is in
+        full precision.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}

@@ -84,7 +84,7 @@ class TaskEvaluator(ABC):
     def match(
         self, items: Sequence[Any], request: EvaluationRequest
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Replace the labels of items by the model's labels. Also return facts about the replacement, as JSON."""
+        """Replace the labels of items by the model's labels. Return the items, and a record of the replacements."""
         return items, {}
 
     @classmethod
@@ -416,7 +416,7 @@ class LabelledRows(TaskEvaluator):
 
     @property
     def inputs(self) -> set[str]:
-        """The names of the inputs that a suite must give: inputs of the graphs, but not those that a graph outputs."""
+        """The names of the inputs that a suite must give: all inputs of the graphs that no graph computes."""
         parts = self.subject.parts.values()
         internal = {name for part in parts for run in part.expected[:1] for name in run}
         return {name for part in parts for name in part.feeds[0]} - internal

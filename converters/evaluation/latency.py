@@ -130,7 +130,7 @@ class LatencyTable:
 
 
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
-    """Time each artifact of a draft at each batch size that it accepts. Raise ConversionError if one does not run."""
+    """Time the artifacts of a draft at all batch sizes they accept. Raise ConversionError if an artifact fails."""
     files = {item.path: draft.root / item.path for item in draft.artifacts}
     sessions, runs = _load(files, benchmark), []
     feeds = _draw(files, sessions, [(rows, DYNAMIC_AXIS_LENGTH) for rows in benchmark.batches])
@@ -237,7 +237,7 @@ def compare_files(
 
 
 def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
-    """Return a short and a long input of a suite, by name. If their sizes are equal, return one."""
+    """Return a short and a long input of a suite, by name. If their sizes are equal, return only a single input."""
 
     def size(feed: Feed) -> int:
         return max(int(array.size) for array in feed.values())

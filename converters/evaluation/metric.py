@@ -114,7 +114,7 @@ def draws(groups: Integers) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the central 95 % interval of values, ignoring NaN; None if there are no values or one is infinite."""
+    """Return the central 95 % interval of values, without NaN. Return None for no values or an infinite value."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -166,7 +166,7 @@ class Judgement:
 
 
 def judge_loss(loss: float, interval: Interval | None, limit: float, settings: Mapping[str, Any]) -> State:
-    """Certify a loss below the limit. Refuse a loss if its whole interval is at or above the limit. Otherwise: unknown.
+    """Certify a loss below the limit. Refuse a loss whose whole interval is at or above it. Otherwise: "unknown".
 
     With the setting `margin`, certify a loss only if its whole interval is below the limit.
     """
@@ -177,7 +177,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched_message(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return a message: the model lacks gold `labels` (with counts of spans). `names` are the labels of the model."""
+    """Return the message that a model with the labels `names` lacks gold `labels` (with their counts of spans)."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (
@@ -295,7 +295,7 @@ class Metric:
         reference: Sequence[Any],
         labels: Sequence[str],
     ) -> Floats:
-        """Return the scores of all items, float64 `[items, columns]`. Raise an error if one is NaN or missing."""
+        """Return the scores of all items, float64 `[items, columns]`. Raise an error if a score is NaN or missing."""
         columns = self.columns(labels)
         rows = np.zeros((len(items), len(columns)))
         for number, sides in enumerate(zip(items, predictions, reference, strict=True)):

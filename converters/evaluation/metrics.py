@@ -234,7 +234,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean over all rows. For a row, each output is compared with the parent's, and the lowest cosine counts."""
+    """The mean cosine of each row's output with the parent's output. In a row of several outputs, the lowest counts."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS | BOXES | {"image-text-to-text"}

@@ -55,7 +55,7 @@ class TextTokenizer:
             raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error
 
     def row(self, text: str, pair: str | None = None) -> TokenRow:
-        """Return the row of a text or a pair, cut if it is too long. Raise InputError if special tokens fill it."""
+        """Return the row of a text or a pair, cut to `max_length`. Raise InputError if special tokens alone fill it."""
         self._room(pair is not None)
         self._tokenizer.enable_truncation(self.max_length, direction=self._side)
         return _row(self._tokenizer.encode(text, pair))

@@ -93,7 +93,7 @@ def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None
 
 
 def _with_embedding(model: Any, names: tuple[str, str]) -> Any:
-    """Wrap a classifier so that it also returns the input of its last layer, the embedding."""
+    """Wrap a classifier so that it also returns the embedding, which is the input of the last layer."""
     import torch
 
     classifier: Any = getattr(model, "classifier", None)

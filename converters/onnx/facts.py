@@ -357,7 +357,7 @@ def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[
 
 
 def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
-    """Return the digest of a subgraph or function body. `outer` has the digests of outer values."""
+    """Return the digest of a subgraph or function body. `outer` has the digests of the enclosing graph's values."""
     inputs = free_inputs(graph)
     values, initializers = outer.new_child(), getattr(graph, "initializers", {})
     values |= {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}

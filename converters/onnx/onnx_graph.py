@@ -32,7 +32,7 @@ CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """The operators that ONNX Runtime adds to `ai.onnx`, at opsets where ONNX lacks them."""
 SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
-"""The keys of metadata that PyTorch's exporter writes about source code."""
+"""The metadata keys under which PyTorch's exporter records source code."""
 Key = tuple[str, str, str]
 _HINT = "export the model again, with fewer nested functions and subgraphs"
 _listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)

@@ -59,7 +59,7 @@ ELEMENTS = {
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
 MAX_AXES = 64
-"""The maximum number of axes of a tensor. To multiply the sizes of a hostile tensor's axes could take hours."""
+"""The maximum number of axes of a tensor. In a hostile tensor, multiplying their sizes could take hours."""
 MAX_SMALL_ELEMENTS = 1024
 """The maximum number of elements of a small initializer. Type inference gets the values of small initializers only."""
 BLOCK_BYTES = 2**20
@@ -67,7 +67,7 @@ _NUMPY = frozenset(range(1, 14)) - {8, 9}
 
 
 def tensor_bytes(tensor: Any) -> int:
-    """Return an `onnx.TensorProto`'s number of bytes; 0 for strings. Raise ValueError if it exceeds `MAX_AXES` axes."""
+    """Return the number of bytes of an `onnx.TensorProto`; 0 for strings. Raise ValueError for over `MAX_AXES` axes."""
     if len(tensor.dims) > MAX_AXES:
         raise ValueError(f"tensor {tensor.name[:80]!r} has more than {MAX_AXES} axes")
     element = ELEMENTS.get(tensor.data_type)

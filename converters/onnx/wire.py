@@ -40,7 +40,7 @@ def fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int
 
 
 def parse_light(data: memoryview) -> tuple[Any, dict[str, int]]:
-    """Parse a model (`onnx.ModelProto`) without the bytes of large initializers. Also return their offsets, by name.
+    """Parse a model without the bytes of large initializers. Return the `onnx.ModelProto`, and their offsets by name.
 
     Raises an error of protobuf, LookupError, RuntimeError or ValueError for an invalid model.
     """
@@ -73,7 +73,7 @@ def parse_light(data: memoryview) -> tuple[Any, dict[str, int]]:
 
 
 def encode(proto: Any, weights: Mapping[str, "ir.TensorProtocol"], write: Callable[[Any], Any]) -> None:
-    """Give the bytes of a model to `write`. `weights` has a tensor for each initializer without bytes in `proto`."""
+    """Give the bytes of a model to `write`. `weights` has the tensors of initializers that lack bytes in `proto`."""
 
     def part(message: Any, numbers: range) -> bytes:
         part = type(message)()

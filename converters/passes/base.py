@@ -234,7 +234,7 @@ class QuantizationPass(GraphPass):
 
 
 def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
-    """Run a pass with its checks. Return the output and its record, called `step`. The step `source` made `subject`."""
+    """Run a pass with its checks. Return the output, and a record named `step`. The step `source` made `subject`."""
     pass_.found = {}
     pass_.requires(subject)
     before = pass_.observe(subject)

@@ -21,9 +21,9 @@ from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST = 7, 23  # the lowest and the highest opset of the TorchScript exporter
 OLDEST_OF_TRANSFORMERS, HIGHEST = 18, 26
-"""The lowest opset of the exporter of transformers, and the highest that ONNX Runtime loads."""
+"""The lowest opset that transformers' exporter writes, and the highest opset that ONNX Runtime loads."""
 TOLERANCE = 1e-3
-"""With `auto`, the largest allowed distance of a graph's output from the module's, relative to the largest value."""
+"""The distance from the module's output up to which `auto` takes a graph, as a share of the largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
 OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
@@ -35,7 +35,7 @@ class TorchModel:
     """A torch module with example tensors for its keyword arguments.
 
     `outputs` names attributes, keys or tuple members of the module's result, which become the graph's outputs. `axes`
-    has the dynamic axes of each input and output. If `axes` is None, all have `AXES`.
+    has the dynamic axes of each input and output. If `axes` is None, every input and output has `AXES`.
     """
 
     module: Any
@@ -115,7 +115,8 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
     """Run the module on each feed, and return its outputs as numpy arrays by name.
 
     The feed with the most elements per row is run first, and again after the others. Raises ConversionError if a run
-    fails, or if the two runs of that feed give different outputs. BigBird uses another attention after a short input.
+    fails, or if the two runs of that feed give different outputs. After a short input, BigBird computes attention in
+    another way.
     """
     import numpy as np
 
@@ -333,7 +334,7 @@ class TransformersExport(ModuleExport):
 class TorchScriptExport(OnnxConversion):
     """Export with the TorchScript exporter or, if it refuses the module, with `TransformersExport`.
 
-    The TorchScript exporter takes a tenth of the other's time. If a source becomes several graphs, `part` selects one.
+    The TorchScript exporter is ten times as fast. If a source becomes several graphs, `part` selects one.
     """
 
     id, version, tools = "TorchScriptExport", 1, TransformersExport.tools

@@ -280,7 +280,7 @@ def _is_cast(node: Any, element: int) -> bool:
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
-    """Return the names of the main graph's nodes that make or read a value beyond float16. Unnamed ones get names."""
+    """Return the names of the main graph's nodes that make or read a value beyond float16. Name unnamed nodes."""
     import numpy as np
 
     models.infer_types(subject)

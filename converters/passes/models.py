@@ -104,7 +104,7 @@ def light(model: Any) -> Any:
 
 
 def replace(model: Any, proto: Any) -> None:
-    """Replace the graph of `model` by `proto`, which a tool made from `light(model)`, but keep the large weights."""
+    """Replace a model's graph by that of `proto`, which a tool made from `light(model)`. Keep the large weights."""
     import onnx_ir as ir
 
     new, weights = ir.from_proto(proto), model.graph.initializers
@@ -176,7 +176,7 @@ def session(model: Any, label: str = "the model") -> Any:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A context with a temporary directory. Inside `scratch_in`, it is in the workspace."""
+    """A context with a temporary directory. Inside a context of `scratch_in`, the directory is in the workspace."""
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=_scratch.get()) as directory:
         yield Path(directory)
 
@@ -205,7 +205,7 @@ def clear_metadata(model: Any) -> None:
 
 @contextmanager
 def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
-    """A context in which a library prints nothing, and errors become a ConversionError that begins with `failure`.
+    """A context in which libraries print nothing. Their errors become a ConversionError that begins with `failure`.
 
     If a package is missing, the error becomes a HostError about `label`. Errors of the disk stay unchanged.
     """
@@ -253,7 +253,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def sizes_of(value: Any) -> list[int | str]:
-    """Return the axes: a size if fixed, a name or "" if dynamic. Many tools write -1 for a dynamic axis."""
+    """Return the axes of a value. A fixed axis gives its size; a dynamic axis or -1 gives its name or ""."""
     names = (dim if isinstance(dim, int) else dim.value or "" for dim in value.shape or ())
     return ["" if name == -1 else name for name in names]
 
@@ -322,7 +322,7 @@ def name_nodes(model: Any) -> None:
 
 
 def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
-    """Return the floating-point initializers of rank 2 or more that nodes of `operators` multiply.
+    """Return the floating-point initializers of rank 2 or more that nodes with these `operators` read as factors.
 
     A Transpose or Identity may be between the initializer and the node. `excluded` are names of nodes.
     """

@@ -107,10 +107,7 @@ def canonicalize(source: Path, target: Path) -> bool:
 
 
 def _read_head(path: Path) -> tuple[str, Table, int, int]:
-    """Return ONNX Runtime's version, the `Table` in sorted order, and two offsets in the file.
-
-    The first offset is that of the flatbuffer table of the model. The second is that of the model's first byte.
-    """
+    """The first offset is that of the flatbuffer table of the model. The second is that of the model's first byte."""
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

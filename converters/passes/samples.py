@@ -80,7 +80,7 @@ def index_bounds(model: Any) -> dict[str, int]:
 
 
 def model_of_inputs(session: Any) -> Any:
-    """Make an `onnx_ir.Model` that has only a session's inputs. Raise InputError if one is not a tensor of numbers."""
+    """Make an `onnx_ir.Model` that has only a session's inputs. Raise InputError for an input without numbers."""
     import numpy as np
     import onnx_ir as ir
 
@@ -180,7 +180,7 @@ def inner_values(
 class Distance:
     """The distance of an output from the parent's over all runs. A position is a vector along the last axis.
 
-    `largest` is the parent's largest magnitude. For integers it is capped at 1, so that large ones may not differ more.
+    `largest` is the parent's largest magnitude. For integers, it is at most 1: large integers get no larger tolerance.
     `cosine` takes all values as a single vector. `min_cosine` is the lowest cosine of a position. `argmax_agreement` is
     the share of positions with the largest value at the same index.
     """

@@ -30,7 +30,7 @@ class AndroidOptions(WrittenDocument):
 
 
 class AndroidProfile(Profile):
-    """The profile android: options change its steps, and its graphs follow the tensor contract of mobile kits."""
+    """The profile android. Options change the recipe's steps. The graphs follow the tensor contract of mobile kits."""
 
     modules = ("torch", "transformers", "onnx", "onnxruntime")
 

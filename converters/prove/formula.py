@@ -118,7 +118,7 @@ class Formula:
         return dict(self.attributes).get(name, default)
 
     def first(self, count: int) -> list[Any]:
-        """Return the operands, padded with None to `count`. Raise ValueError if the formula has more."""
+        """Return the operands, padded with None to `count`. Raise ValueError if there are more operands."""
         if len(self.operands) > count:
             raise ValueError(f"{self} has {len(self.operands)} operands")
         return [*self.operands, *[None] * (count - len(self.operands))]
@@ -186,7 +186,7 @@ def is_readable(tensor: ir.TensorProtocol) -> bool:
 
 
 def read_array(tensor: ir.TensorProtocol) -> Any:
-    """Read a tensor; bfloat16 as float32, 4-bit integers as 8-bit. Raise ValueError unless `is_readable`."""
+    """Read a tensor. bfloat16 becomes float32, 4-bit integers become 8-bit. Raise ValueError for other types."""
     kind = type_of(tensor)
     if not is_readable(tensor):
         raise ValueError(f"elements of type {kind} cannot be compared")

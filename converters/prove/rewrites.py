@@ -192,7 +192,7 @@ def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] 
 
 @rule("scaled-channels", "MatMul")
 def scaled_channels(_: Rewriter, formula: Formula) -> Operand:
-    """If all factors `s` are powers of two, replace `(x * s) @ w` by `x @ (s * w)`, with the rows of `w` multiplied."""
+    """Replace `(x * s) @ w` by `x @ (s * w)` if all factors `s` are powers of two. They multiply the rows of `w`."""
     value, matrix = formula.operands
     if not (value and matrix and matrix.constant) or len(matrix.constant.dims) != 2:
         return None

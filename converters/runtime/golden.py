@@ -86,7 +86,7 @@ def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
 
 
 def magnitude(array: Any) -> float:
-    """Return the largest magnitude below `INFINITE`, except float16's largest (65504); 0 if there is none."""
+    """Return an array's largest magnitude. 65504 (float16's largest) and `INFINITE` or more do not count."""
     sizes = abs(array).astype("float64")
     return float(sizes[(sizes < INFINITE) & (sizes != 65504)].max(initial=0))
 

@@ -35,7 +35,7 @@ _lock = Lock()
 _entered = 0
 _undo = ExitStack()
 _loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""(The id of the process that started the helper of `try_load`, the helper). A forked process starts its own helper."""
+"""The helper of `try_load`, after the id of the process that started it. A forked process starts its own helper."""
 _one_at_a_time = Lock()
 
 

@@ -268,10 +268,10 @@ def run_judged(
 
 
 class Search:
-    """Tries candidates in the order of their estimated size. After one passes, larger ones are skipped.
+    """Tries candidates in the order of their estimated size. After a candidate passes, larger candidates are skipped.
 
     With the objective `fast-enough`, a candidate that is slower than the full-precision file (`base`) is judged only if
-    no other passes. `evaluation` judges on the first suite, `confirmation` on the second.
+    no other candidate passes. `evaluation` judges on the first suite, `confirmation` on the second.
     """
 
     def __init__(self, plan: ExportPlan) -> None:
@@ -389,7 +389,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, sorted by how much dynamic INT8 of a group changes the outputs, the least first."""
+        """The groups of products, the least sensitive group first: dynamic INT8 of it changes the outputs least."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):

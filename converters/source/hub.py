@@ -160,7 +160,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Download a file, or continue its download, to `blob`. Raise IntegrityError if it has another digest."""
+    """Download a file to `blob`, or continue an earlier download. Raise IntegrityError if the digest is wrong."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

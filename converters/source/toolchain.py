@@ -145,7 +145,7 @@ class PlugIns(Generic[T]):
     """The plug-ins of a kind: onnxreg's (`built_in`), and those that other packages declare as entry points of `group`.
 
     `noun` is the kind with an article, such as `a pass`. `accept` turns a loaded object into a plug-in or returns None.
-    `find` returns a built-in plug-in at once. Otherwise `find` and `names` raise ConflictError if two share a name.
+    `find` and `names` raise ConflictError if two packages use a name. `find` does not check this for built-in plug-ins.
     """
 
     group: str
@@ -157,7 +157,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return a plug-in. Raise InputError if none has the name, HostError if the plug-in does not load."""
+        """Return a plug-in. Raise InputError if no plug-in has the name, and HostError if the plug-in does not load."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()

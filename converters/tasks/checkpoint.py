@@ -575,10 +575,10 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 
 
 def _spelling(slow: Any) -> Any:
-    """Return the fast form of VITS's tokenizer: a token for each letter, with the token 0 around it.
+    """Return the fast form of VITS's tokenizer: a token for each letter, and the token 0 around each letter.
 
-    Raises InputError if the letters come from another program. Where the letter of the token 0 ends a text, the slow
-    form leaves out a 0 after it.
+    Raises InputError if another program spells the texts. Zeros at the ends of a text may differ: the slow form may
+    leave one out.
     """
     import numpy as np
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers

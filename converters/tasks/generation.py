@@ -360,8 +360,8 @@ def genai_settings(model: Any, decoder: Part, length: int) -> dict[str, Any] | N
     """Return the `genai_config.json` with which onnxruntime-genai runs a decoder on at most `length` tokens.
 
     The settings give every decoder the type `llama`, because all that differs between decoders is in the graph. Returns
-    None if the model names no token that ends a text, or if its values have other sizes than its keys, since
-    onnxruntime-genai would fail.
+    None if the model names no token that ends a text, or if the values in its KV cache have other sizes than the keys.
+    Then onnxruntime-genai would fail.
     """
     own, general = model.generation_config, model.config
     names = [f"{kind}_token_id" for kind in ("bos", "eos", "pad")]

@@ -33,9 +33,9 @@ class TaskHead:
     """A kind of checkpoints. The names of their classes end with `suffix`, such as `ForTokenClassification`.
 
     `outputs` has the names of the first axes of each output. `axes` has the names of further axes of the input, by
-    number. All these axes may be dynamic. With `labelled`, the last axis of `logits` counts labels. If no task exports
-    such checkpoints, `way` says what to do. The class `AutoModel` + `auto` (by default `suffix`) loads them. `copies`
-    are files to publish, too.
+    number. All these axes may be dynamic. With `labelled`, the last axis of `logits` is the labels. If no task exports
+    such checkpoints, `way` says what to do instead. The class that loads a checkpoint is called `AutoModel` + `auto`
+    (by default `suffix`). `copies` are further files to publish.
     """
 
     task: str

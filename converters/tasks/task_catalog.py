@@ -58,7 +58,7 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 def of_source(
     task: type[Task], source: str, options: Mapping[str, Any], passes: Collection[str] = ()
 ) -> type[Task]:
-    """Return the class that fits a source and a recipe's options and passes, of all classes with the id of `task`."""
+    """Return the class that fits the source, options and passes. It is one of the classes with the id of `task`."""
     kind: type[Task] = task
     if task.id == kinds.SPEECH.task and source:
         has_decoder = read_config(small_files(source).directory).get("is_encoder_decoder") is True

@@ -129,7 +129,7 @@ def sample_feeds(
 
 
 def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]:
-    """Return the names of the graph's inputs. `token_type_ids` is an input if both tokenizer and model use types.
+    """Return the names of the graph's inputs. `token_type_ids` is an input if tokenizer and model use it.
 
     A model of documents also takes the box of each token and, with some heads, an image of the page. Raises InputError
     if the model reads other inputs.
@@ -265,7 +265,7 @@ class Tables(TextTask):
 class Speech(TextTask):
     """The task of VITS, which speaks a text: `waveform`, `[batch, samples]`, and `sequence_lengths`, `[batch]`.
 
-    The graph has no noise, so that a text always sounds the same. INT8 leaves the weights that decide durations.
+    The graph has no noise, so that a text always sounds the same. The weights that decide durations stay floats.
     """
 
     quantizer = "WeightQuantization"
@@ -439,7 +439,7 @@ class Towers(Saved):
     | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
     | `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
 
-    Names are as in Transformers.js. The vectors of `text` and `vision` of CLIP and SigLIP are not of length 1.
+    Names are as in Transformers.js. For CLIP and SigLIP, the vectors of `text` and `vision` are not of length 1.
     """
 
     Options = TextOptions
