@@ -45,7 +45,7 @@ def rebuild(
 ) -> Draft:
     """Run a manifest's recipe again in `workspace`. Messages call the version `label`.
 
-    Raises NotFoundError without a recipe, InputError if the source, the suite or data differ from the recorded ones.
+    Raises NotFoundError if there is no recipe, and InputError if the source, suite or data are not those recorded.
     """
     progress.step("checking the source")
     if manifest.model_family is not None and not manifest.stages:

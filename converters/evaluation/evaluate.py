@@ -219,8 +219,8 @@ class SourceEvaluation:
     def join(self, draft: Draft) -> None:
         """For each graph of a pipeline, choose the other graphs of its group (`TOGETHER`), which run with it.
 
-        Graphs of equal precision are preferred to graphs in full precision. Raises InputError if no whole group is in
-        full precision.
+        The others have the precision of the graph if possible, otherwise full precision. Raises InputError if no group
+        has all of its graphs in full precision.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}

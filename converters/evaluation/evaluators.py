@@ -529,7 +529,7 @@ class LabelledBoxes(LabelledRows):
 def objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> tuple[Floats, Integers, Floats]:
     """Return the scores of objects, their classes, and their boxes (left, top, right, bottom).
 
-    Scores are by softmax if there is a class "no object", or by sigmoid.
+    Scores are by softmax if there is a class "no object", otherwise by sigmoid.
     """
     has_nothing = logits.shape[1] > len(labels)
     scores = softmax(logits)[:, : len(labels)] if has_nothing else sigmoid(logits)

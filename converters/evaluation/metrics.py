@@ -234,7 +234,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean cosine of each row's output with the parent's output. In a row of several outputs, the lowest counts."""
+    """The mean cosine of each row's output with the parent's output. For several outputs, the lowest cosine counts."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS | BOXES | {"image-text-to-text"}

@@ -43,7 +43,7 @@ class Rows:
     stored: bool = False
 
     def check_apart(self, used: "Rows") -> None:
-        """Raise InputError if the two files share a row: a detector must not be tested on its own rows."""
+        """Raise InputError if `used` has one of these rows: a detector must not be tested on its own rows."""
         embedded = keys_of(self.embeddings) & keys_of(used.embeddings)
         if count := max(len(self.keys & used.keys), len(embedded)):
             message = f"ood: {self.name} shares {count} of its rows with {used.name}, which made the detector"

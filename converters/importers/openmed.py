@@ -37,7 +37,7 @@ NO_EVIDENCE = (
 EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""The limit if the documents state none. OpenMed refuses a model whose loss of recall is at the limit or above."""
+"""The limit if the documents do not state a limit. OpenMed refuses a model that loses this much recall or more."""
 _MODELS = (*GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION_VERDICTS = ("certified", "quant_recall_delta", "quantization", "recall_delta_path")
@@ -254,7 +254,7 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
-    """Make a verdict from an artifact's claims. They can refuse the artifact, but cannot certify it."""
+    """Make a verdict from an artifact's claims. Claims can refuse an artifact, but cannot certify it."""
     documents: list[Any] = [claim.metadata.to_json() if claim.metadata else {}]
     if claim.format == "onnx-int8":
         paths = (manifest.recall_delta_path, manifest.config_path)

@@ -218,7 +218,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 
 
 def external_digests(files: Iterable[Path]) -> dict[str, tuple[str, ...]]:
-    """Return the digests of the external data of graphs, in the order of their paths, by the graph's digest."""
+    """Map the digest of each ONNX file with external data to the digests of its data files, sorted by path."""
     names = {file: external_files(load_onnx(file), file) for file in files if file.suffix == ".onnx"}
     data = {file: tuple(str(digest_file(file.parent / name)) for name in names[file]) for file in names}
     return {str(digest_file(file)): digests for file, digests in data.items() if digests}

@@ -59,7 +59,7 @@ ELEMENTS = {
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
 MAX_AXES = 64
-"""The maximum number of axes of a tensor. In a hostile tensor, multiplying their sizes could take hours."""
+"""The maximum number of axes of a tensor. Multiplying the sizes of a hostile tensor's axes could take hours."""
 MAX_SMALL_ELEMENTS = 1024
 """The maximum number of elements of a small initializer. Type inference gets the values of small initializers only."""
 BLOCK_BYTES = 2**20

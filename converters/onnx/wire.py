@@ -40,7 +40,7 @@ def fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int
 
 
 def parse_light(data: memoryview) -> tuple[Any, dict[str, int]]:
-    """Parse a model without the bytes of large initializers. Return the `onnx.ModelProto`, and their offsets by name.
+    """Parse a model without the bytes of large initializers. Return the model, and the bytes' offsets by name.
 
     Raises an error of protobuf, LookupError, RuntimeError or ValueError for an invalid model.
     """

@@ -115,8 +115,8 @@ class GoldenVectors(Pass[Outputs, Path]):
     class Params(PassParams, title="GoldenParams"):
         """A value may differ by `max(tolerance, tolerance * largest output, least) + tolerance * |expected value|`.
 
-        `least` is the largest difference that was measured between the outputs of artifact and source. A graph with
-        several outputs has one for each name. A smaller tolerance would refuse correct runtimes: with dynamic
+        `least` is the largest difference that was measured between the outputs of artifact and source. For several
+        outputs, `least` has a value for each name. A smaller tolerance would refuse correct runtimes: with dynamic
         quantization, another CPU may round a value to another code.
         """
 
@@ -150,7 +150,7 @@ class GoldenVectors(Pass[Outputs, Path]):
 class GraphPass(Pass[Any, Any]):
     """A pass that takes a valid graph (`onnx_ir.Model`), and either changes it in place or returns a new one.
 
-    Names and types of inputs and outputs, and the opset, stay the same unless a subclass's `observe` returns new ones.
+    The opset, and the names and types of inputs and outputs, must stay as they are or become what `observe` returns.
     """
 
     def requires(self, subject: Any) -> None:

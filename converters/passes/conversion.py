@@ -23,7 +23,7 @@ OLDEST, NEWEST = 7, 23  # the lowest and the highest opset of the TorchScript ex
 OLDEST_OF_TRANSFORMERS, HIGHEST = 18, 26
 """The lowest opset that transformers' exporter writes, and the highest opset that ONNX Runtime loads."""
 TOLERANCE = 1e-3
-"""The distance from the module's output up to which `auto` takes a graph, as a share of the largest value."""
+"""The largest distance from the module's output that `auto` allows, as a share of the largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
 OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
@@ -115,8 +115,8 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
     """Run the module on each feed, and return its outputs as numpy arrays by name.
 
     The feed with the most elements per row is run first, and again after the others. Raises ConversionError if a run
-    fails, or if the two runs of that feed give different outputs. After a short input, BigBird computes attention in
-    another way.
+    fails, or if the two runs of that feed give different outputs. The second run detects modules such as BigBird, which
+    a short input changes.
     """
     import numpy as np
 

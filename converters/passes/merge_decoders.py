@@ -18,7 +18,7 @@ class MergeDecoders(GraphPass):
 
     `with_past` names the step that made the graph for later tokens. If the input `use_cache_branch` is true, that graph
     runs, otherwise the graph for the first token. Equal weights are stored once. The merged graph is compared with the
-    two graphs on the sample inputs of one part of the source, which `part` names.
+    two graphs on sample inputs. These belong to the part of the source that `part` names.
     """
 
     id = "MergeDecoders"
@@ -93,7 +93,7 @@ def _make_unsigned(body: Any) -> None:
     """Store the INT8 weights and zero points of MatMulInteger and ConvInteger as UINT8, larger by 128.
 
     On x86 processors without VNNI, products with INT8 weights overflow. ONNX Runtime's `session.x64quantprecision` does
-    not prevent the overflow if a branch reads the weights from the main graph, where the merged graph stores them.
+    not prevent this in a merged graph, whose branches read the weights from the main graph.
     """
     import numpy as np
     import onnx_ir as ir

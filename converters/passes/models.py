@@ -253,7 +253,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def sizes_of(value: Any) -> list[int | str]:
-    """Return the axes of a value. A fixed axis gives its size; a dynamic axis or -1 gives its name or ""."""
+    """Return the size of each axis, or the name if the axis is dynamic. No name and the size -1 become ""."""
     names = (dim if isinstance(dim, int) else dim.value or "" for dim in value.shape or ())
     return ["" if name == -1 else name for name in names]
 

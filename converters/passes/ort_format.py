@@ -32,8 +32,8 @@ class OrtFiles(NamedTuple):
 class OrtFormat(Pass[Path, OrtFiles]):
     """Optimize with ONNX Runtime on the CPU and save in ORT format, as ONNX Runtime's conversion tool does.
 
-    All optimizations of this machine are applied, except for the NCHWc layout if the target is `arm`. The files are
-    written beside the input. `canonical` in the result is false if the table at the file's head could not be sorted.
+    ONNX Runtime's optimizations for this machine are applied. For the target `arm`, the NCHWc layout is left out. The
+    files are written beside the input. `canonical` in the result is false if the file's first table is not sorted.
     """
 
     id = "OrtFormat"
@@ -107,7 +107,7 @@ def canonicalize(source: Path, target: Path) -> bool:
 
 
 def _read_head(path: Path) -> tuple[str, Table, int, int]:
-    """The first offset is that of the flatbuffer table of the model. The second is that of the model's first byte."""
+    """Return (ONNX Runtime's version, sorted `Table`, offsets of the model's flatbuffer table and first byte)."""
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

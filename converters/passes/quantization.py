@@ -266,9 +266,9 @@ class WeightQuantization(QuantizationPass):
     """Store each constant matrix of MatMul and Gemm as int8 codes, with a scale for each block of a column.
 
     ONNX Runtime computes the matrix once, when it loads the graph. So only the file is smaller, not the memory of a
-    run. A column is a single block if `block_size` does not divide its length. A column of a Conv's kernel is an index
-    of the first axis. With Conv in `op_types_to_quantize`, nodes before a Ceil stay, because a Ceil computes the length
-    of a sound.
+    run. A column is a single block if `block_size` does not divide its length. In a Conv's kernel, the weights with the
+    same first index are a column. With Conv in `op_types_to_quantize`, nodes before a Ceil stay floats, because a Ceil
+    computes the length of a sound.
     """
 
     id = "WeightQuantization"

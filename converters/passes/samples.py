@@ -67,7 +67,7 @@ def draw(
 
 
 def index_bounds(model: Any) -> dict[str, int]:
-    """Return a bound for each input that is an index: the number of rows of the smallest table that it reads."""
+    """Return a bound for each input that indexes tables: the number of rows of the smallest of these tables."""
     bounds: dict[str, int] = {}
     for node in model.graph:
         if node.op_type == "Gather" and node.inputs[0].is_initializer() and len(node.inputs[0].shape) >= 2:
@@ -80,7 +80,7 @@ def index_bounds(model: Any) -> dict[str, int]:
 
 
 def model_of_inputs(session: Any) -> Any:
-    """Make an `onnx_ir.Model` that has only a session's inputs. Raise InputError for an input without numbers."""
+    """Make an `onnx_ir.Model` that has only a session's inputs. Raise InputError if an input is not numeric."""
     import numpy as np
     import onnx_ir as ir
 

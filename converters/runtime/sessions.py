@@ -35,7 +35,7 @@ _lock = Lock()
 _entered = 0
 _undo = ExitStack()
 _loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""The helper of `try_load`, after the id of the process that started it. A forked process starts its own helper."""
+"""The process id of the starter of `try_load`'s helper, and the helper. A forked process starts its own helper."""
 _one_at_a_time = Lock()
 
 
@@ -209,7 +209,7 @@ def _widen(value: Any) -> Any:
 
 
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
-    """Return a line: `failure`, and ONNX Runtime's reason about the file `source`, without paths of this machine."""
+    """Return a line: `failure`, then ONNX Runtime's reason. Paths of this machine, such as `source`, are removed."""
     reason = str(error)
     if source is not None:
         reason = reason.replace(f"Load model from {source} failed:", "")

@@ -389,7 +389,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, the least sensitive group first: dynamic INT8 of it changes the outputs least."""
+        """The groups of products. The first is the group whose dynamic INT8 changes the outputs least."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):

@@ -577,8 +577,7 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 def _spelling(slow: Any) -> Any:
     """Return the fast form of VITS's tokenizer: a token for each letter, and the token 0 around each letter.
 
-    Raises InputError if another program spells the texts. Zeros at the ends of a text may differ: the slow form may
-    leave one out.
+    Raises InputError if another program spells the texts. At the ends of a text, the slow form may leave out a zero.
     """
     import numpy as np
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers

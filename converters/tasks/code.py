@@ -323,7 +323,7 @@ class _Guard:
 
 @contextmanager
 def _guarded_imports(factory: Factory) -> Iterator[None]:
-    """A context in which imports are searched in the factory's `paths` first, and checked by `_Guard`."""
+    """A context in which modules are searched in the factory's `paths` first. `_Guard` checks all imports."""
     _roots()
     guard, before = _Guard(factory), (list(sys.path), sys.dont_write_bytecode)
     sys.path[:0] = factory.paths

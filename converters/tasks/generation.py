@@ -73,7 +73,7 @@ EARLIER = f"past_{TARGET}"
 LENGTHS = (3, 1, 7)
 INPUTS = (*REQUIRED, "position_ids")
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
-"""For each sample of a causal decoder: rows, earlier tokens, new tokens. The first of several rows is padded."""
+"""The rows, earlier tokens and new tokens of each sample of a causal decoder. In a batch, row 0 is padded."""
 STEPS = 20
 TIE = 1e-3  # two logits are equal if they differ by at most this share of the largest logit
 
@@ -216,8 +216,8 @@ def decoders(model: Any, encoder: Part, states: Callable[..., Any]) -> dict[str,
 class CausalDecoder(Saved):
     """The task of causal language models for any runtime, as a graph with a KV cache.
 
-    It takes `input_ids` (the new tokens), `attention_mask`, `position_ids`, and `past_key_values.N.key` and `.value`
-    for each layer. It returns `logits`, and `present.N.key` and `.value`.
+    The graph takes `input_ids` (the new tokens), `attention_mask`, `position_ids`, and `past_key_values.N.key` and
+    `.value` for each layer N. It returns `logits`, and `present.N.key` and `.value`.
     """
 
     Options: ClassVar[type[PassParams]] = TextOptions
@@ -481,7 +481,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer, and `positions`: the decoder's limit."""
+    """The fields of `generation_config.json` that affect a greedy answer, and the decoder's limit, `positions`."""
 
     decoder_start_token_id: int
     eos_token_id: int | Tokens | None = None

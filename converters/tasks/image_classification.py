@@ -35,8 +35,8 @@ class ImageClassificationOptions(PassParams, title="Options"):
     """The options of an image classifier. Paths are relative to the recipe. docs/vision.md explains the rest.
 
     `input` is (channels, height, width). `factory` makes the module if the source is a directory. `outputs` are names
-    in the module's order; `labels` are the classes of the first. `samples` is the number of random images, which run
-    one by one and, without `fixed_batch`, also in batches. `preprocessing` has the manifest's keys.
+    in the module's order; `labels` are the classes of the first output. `samples` is the number of random images, which
+    run one by one and, without `fixed_batch`, also in batches. `preprocessing` has the manifest's keys.
     """
 
     input: tuple[PositiveInt, PositiveInt, PositiveInt]

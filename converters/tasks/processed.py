@@ -56,7 +56,7 @@ class Masks(Processed):
     | member | inputs, to outputs |
     |---|---|
     | `vision_encoder` | `pixel_values`, to `image_embeddings` and `image_positional_embeddings` |
-    | `prompt_encoder_mask_decoder` | both outputs, `input_points`, `input_labels`, to `iou_scores` and `pred_masks` |
+    | `prompt_encoder_mask_decoder` | these outputs, `input_points`, `input_labels`, to `iou_scores` and `pred_masks` |
     """
 
     members = {name: f"{name}.onnx" for name in ("vision_encoder", "prompt_encoder_mask_decoder")}
@@ -390,7 +390,7 @@ def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Compute Whisper's log-mel spectrogram: Hann windows, mel bands of Slaney, log10 cut 8 below its maximum."""
+    """Compute Whisper's log-mel spectrogram (Hann windows, Slaney's mel bands). log10 is at least its maximum - 8."""
     import numpy as np
 
     size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate

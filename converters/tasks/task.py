@@ -33,7 +33,7 @@ class TaskHead:
     """A kind of checkpoints. The names of their classes end with `suffix`, such as `ForTokenClassification`.
 
     `outputs` has the names of the first axes of each output. `axes` has the names of further axes of the input, by
-    number. All these axes may be dynamic. With `labelled`, the last axis of `logits` is the labels. If no task exports
+    number. All these axes may be dynamic. With `labelled`, the last axis of `logits` has the labels. If no task exports
     such checkpoints, `way` says what to do instead. The class that loads a checkpoint is called `AutoModel` + `auto`
     (by default `suffix`). `copies` are further files to publish.
     """
@@ -185,7 +185,7 @@ HEADS = (
     _alone("keypoint-matching", "ForKeypointMatching", modality="image"),
 )
 # fmt: on
-"""The kinds of checkpoints with a head (`head_of` chooses). Some have no task that exports them."""
+"""The kinds of checkpoints with a head, in which `head_of` searches. Some of them have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),

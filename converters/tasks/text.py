@@ -244,7 +244,7 @@ class Tables(TextTask):
     """The task of TAPAS, which chooses cells of a table for a question, and maybe how to aggregate them.
 
     `token_type_ids` is `[batch, sequence, 7]`: segment, column, row, earlier answer, rank, inverse rank and relation.
-    `logits` are at least `LEAST_LOGIT`, the bound that TapasTokenizer has for them too.
+    `logits` are at least `LEAST_LOGIT`, as in TapasTokenizer.
     """
 
     exporter = "TransformersExport"
@@ -437,7 +437,7 @@ class Towers(Saved):
     |---|---|---|
     | `text` | `text_model.onnx` | `input_ids` (and `attention_mask`), to a vector |
     | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
-    | `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
+    | `model` | `model.onnx` | the inputs of both, to the logits of each pair, and to vectors of length 1 |
 
     Names are as in Transformers.js. For CLIP and SigLIP, the vectors of `text` and `vision` are not of length 1.
     """
