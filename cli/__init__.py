@@ -8,6 +8,19 @@ Start with `app.py`, then `commands/show.py` (a short verb) and `commands/transf
 other package.
 """
 
+from collections.abc import Sequence
+
 VERSION = "0.2.0"  # as in pyproject.toml; importlib.metadata would slow `--version` down
 COMPLETES = "_REG_COMPLETE"  # set if a shell requests completions: then no error may reach the user's prompt
 is_running = False  # true in the process of the program `reg`, whose exports run in child processes
+
+
+def skip_globals(words: Sequence[str]) -> list[str]:
+    """Return the words from the verb on, without the global options before it."""
+    remaining = iter(words)
+    for word in remaining:
+        if word == "--registry":
+            next(remaining, None)
+        elif word != "--quiet" and not word.startswith("--registry="):
+            return [word, *remaining]
+    return []

@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.models import OptionInfo
 
-from onnxreg.cli import COMPLETES, VERSION
+from onnxreg.cli import COMPLETES, VERSION, skip_globals
 from onnxreg.cli.options import REMOTE, Session, flag, option, query
 from onnxreg.cli.output import filled
 from onnxreg.registry import system
@@ -138,7 +138,7 @@ def run_app(words: list[str]) -> None:
             return
         words = [*words[1:], "--help"]
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
-    verb = next(iter(_skip_globals(typed.split()[1:] if completes else words)), None)
+    verb = next(iter(_from_verb(typed.split()[1:] if completes else words)), None)
     command = build(verb)
     if completes:
         command(words, prog_name="reg")
@@ -153,15 +153,10 @@ def run_app(words: list[str]) -> None:
         raise usage_error(error, words) from None
 
 
-def _skip_globals(words: Sequence[str]) -> list[str]:
-    """Return the words from the verb on, without the global options before it. Return [] if the verb is unknown."""
-    remaining = iter(words)
-    for word in remaining:
-        if word == "--registry":
-            next(remaining, None)
-        elif word != "--quiet" and not word.startswith("--registry="):
-            return [word, *remaining] if word in VERBS else []
-    return []
+def _from_verb(words: Sequence[str]) -> list[str]:
+    """Return the words from the verb on, or [] if the verb is unknown."""
+    from_verb = skip_globals(words)
+    return from_verb if VERBS.keys() & from_verb[:1] else []
 
 
 @cache
@@ -332,13 +327,13 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
 
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:
-    names = (word.partition("=")[0] for word in _skip_globals(words))
+    names = (word.partition("=")[0] for word in _from_verb(words))
     if late := next((name for name in names if name in ("--registry", "--quiet")), None):
         return f"{late} goes before the verb: reg {late} ..."
     if near:
         return f"did you mean {' or '.join(near)}?"
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else " ".join(["reg", *_skip_globals(words)[:1]])
+    path = context.command_path if context else " ".join(["reg", *_from_verb(words)[:1]])
     see = f"see `{path} --help`"
     if context and context.parent and hasattr(context.command, "commands"):
         return f"{path} {'|'.join(context.command.commands)}; {see}"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 import onnxreg.cli as program
-from onnxreg.cli import COMPLETES, VERSION
+from onnxreg.cli import COMPLETES, VERSION, skip_globals
 from onnxreg.schema.core.errors import RegError
 
 PIPE_CLOSED = 141  # as a shell shows a program that SIGPIPE ended
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. An exception from this function is a bug."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     program.is_running = arguments is None
-    if arguments is None and words and words[0] in BRIEF:
+    if arguments is None and BRIEF.intersection(skip_globals(words)[:1]):
         # the garbage collector and the search for plug-ins of pydantic take a tenth of the time of a start
         gc.set_threshold(100_000, 10, 10)
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
