@@ -389,7 +389,7 @@ class LabelledRows(TaskEvaluator):
         *("image-classification", "video-classification", "onnx", "image-feature-extraction", "fill-mask"),
         *("audio-feature-extraction", "depth-estimation", "zero-shot-image-classification"),
         *("zero-shot-audio-classification", "zero-shot-object-detection", "document-question-answering"),
-        *("mask-generation", "text-to-audio", "table-question-answering"),
+        *("mask-generation", "text-to-audio", "table-question-answering", "keypoint-matching"),
     )
     Item = LabelledRow
     form = "a row of the arrays in an .npz file, one array for each input"

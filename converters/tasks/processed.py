@@ -14,7 +14,7 @@ from onnxreg.converters.passes.conversion import module_of
 from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
 from onnxreg.converters.tasks.checkpoint import Graphs, LoadedCheckpoint, Saved, part_of, unloadable
-from onnxreg.converters.tasks.task import DEPTH, LOADERS, PER_ROW, VIDEOS, Modality, Part
+from onnxreg.converters.tasks.task import DEPTH, LOADERS, MATCHES, PER_ROW, VIDEOS, Modality, Part
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra, why
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
@@ -42,7 +42,7 @@ class Processed(Saved):
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         given = checkpoint.directory, self.head.modality, self.trust_remote_code
-        frames = checkpoint.config.num_frames if self.head is VIDEOS else 0
+        frames = checkpoint.config.num_frames if self.head is VIDEOS else 2 * (self.head is MATCHES)
         processor = Processor(*given, frames=frames)
         if processor.varying and self.head is DEPTH:
             processor = Processor(*given, is_square=True)  # as in the model's training

@@ -115,6 +115,10 @@ OBJECTS = TaskHead(
 MASKS = TaskHead(
     "mask-generation", "SamModel", "a model of masks for points", auto="ForMaskGeneration", modality="image",
 )
+MATCHES = TaskHead(
+    "keypoint-matching", "EfficientLoFTRForKeypointMatching", "a matcher of two images",
+    {"matches": PER_ROW, "matching_scores": PER_ROW, "keypoints": PER_ROW}, auto="ForKeypointMatching", modality="image",
+)
 TOWERS = TaskHead(
     "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
     modality="image",
@@ -182,7 +186,7 @@ HEADS = (
     _elsewhere("image-segmentation", ("ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation"), modality="image"),
     _elsewhere("image-to-image", ("ForImageSuperResolution", "ForImageToImage"), modality="image"),
     _elsewhere("keypoint-detection", ("ForPoseEstimation", "ForKeypointDetection"), modality="image"),
-    _alone("keypoint-matching", "ForKeypointMatching", modality="image"),
+    MATCHES, TaskHead("keypoint-matching", "ForKeypointMatching", way=f"the number of its keypoints depends on the image: {ADD}", modality="image"),
 )
 # fmt: on
 """The kinds of checkpoints with a head, in which `head_of` searches. Some of them have no task that exports them."""

@@ -36,7 +36,7 @@ CLASSES: Sequence[type[Task]] = (
     text.Speech.of(kinds.VOICES),
     *map(Processed.of, (kinds.IMAGES, kinds.VIDEOS, kinds.IMAGE_FEATURES, kinds.DEPTH, kinds.SEGMENTS)),
     generation.ProcessedSeq2Seq.of(kinds.SPEECH),
-    *map(Processed.of, (kinds.OBJECTS, kinds.CTC, kinds.SOUNDS, kinds.AUDIO_FEATURES)),
+    *map(Processed.of, (kinds.OBJECTS, kinds.CTC, kinds.SOUNDS, kinds.AUDIO_FEATURES, kinds.MATCHES)),
     Masks.of(kinds.MASKS),
     text.Towers.of(kinds.TOWERS),
     text.Towers.of(kinds.SOUND_TOWERS, members=text.SOUND_FILES),

@@ -219,20 +219,15 @@ class TextTask(Saved):
             module = module_of(answer, model=model)
         return self.graph(checkpoint, module, int(self.options.max_seq_length))
 
-    def graph(
-        self, checkpoint: LoadedCheckpoint, module: Any, length: int, without: Sequence[str] = ()
-    ) -> Graphs:
-        """Make the graph of a module, with the checkpoint's inputs. Texts have at most `length` tokens.
-
-        The outputs in `without` are left out.
-        """
+    def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int, without: str = "") -> Graphs:
+        """Make the graph of a module, but not the output `without`. Texts have at most `length` tokens."""
         length, page = longest(length, checkpoint.model), None
         inputs = input_names(checkpoint, self.head)
         if PIXELS in inputs:
             require_processor(checkpoint.directory, "image")
             page = Processor(checkpoint.directory, "image", self.trust_remote_code)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, inputs, length, page)
-        outputs = {name: axes for name, axes in self.head.outputs.items() if name not in without}
+        outputs = {name: axes for name, axes in self.head.outputs.items() if name != without}
         axis_names = {**dict.fromkeys(inputs, kinds.PER_TOKEN), **outputs}
         axis_names |= {PIXELS: kinds.PER_ROW} if page else {}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
@@ -252,7 +247,7 @@ class Tables(TextTask):
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         model = checkpoint.model
-        without = () if model.config.num_aggregation_labels else ("logits_aggregation",)
+        without = "" if model.config.num_aggregation_labels else "logits_aggregation"
 
         def answer(**inputs: Any) -> Any:
             result = model(**inputs, return_dict=True)

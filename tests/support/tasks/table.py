@@ -42,12 +42,8 @@ DEBERTA: Values = {
     "pooler_hidden_size": 32, "pos_att_type": "p2c|c2p", "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
 }  # fmt: skip
 MODERN: Values = {
-    **TEXT,
-    "num_hidden_layers": 4,
-    "local_attention": 8,
-    "global_attn_every_n_layers": 3,
-    "norm_bias": False,
-}
+    **TEXT, "num_hidden_layers": 4, "local_attention": 8, "global_attn_every_n_layers": 3, "norm_bias": False,
+}  # fmt: skip
 DECODER: Values = {**TEXT, "head_dim": 16, "num_key_value_heads": 2}
 SLIDING: Values = {**DECODER, "sliding_window": 8}
 BART: Values = {
@@ -60,12 +56,8 @@ IMAGE: Values = {**NARROW, "image_size": SIDE, "patch_size": 8}
 STAGES: Values = {"hidden_sizes": [16, 32], "depths": [1, 1]}
 DINO: Values = {key: value for key, value in IMAGE.items() if key != "intermediate_size"}
 RESNET: Values = {
-    "model_type": "resnet",
-    "embedding_size": 16,
-    "layer_type": "basic",
-    **STAGES,
-    "out_features": ["stage2"],
-}
+    "model_type": "resnet", "embedding_size": 16, "layer_type": "basic", **STAGES, "out_features": ["stage2"],
+}  # fmt: skip
 DETR: Values = {
     "use_timm_backbone": False, "backbone": None, "use_pretrained_backbone": False, "d_model": 32, "encoder_layers": 1,
     "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64,
@@ -78,11 +70,8 @@ WAVE: Values = {
 TOWER: Values = {
     "text_config": {**TEXT, "projection_dim": 16}, "vision_config": {**IMAGE, "projection_dim": 16}, "projection_dim": 16,
 }  # fmt: skip
-OWL: Values = {
-    "text_config": {**TEXT, "max_position_embeddings": 16},
-    "vision_config": IMAGE,
-    "projection_dim": 32,
-}
+OWL_TEXT: Values = {**TEXT, "max_position_embeddings": 16}
+OWL: Values = {"text_config": OWL_TEXT, "vision_config": IMAGE, "projection_dim": 32}
 SIGLIP: Values = {"text_config": {**TEXT, "projection_size": 32}, "vision_config": IMAGE}
 SQUARE: Values = {"size": {"height": SIDE, "width": SIDE}}
 SHORT: Values = {"size": {"shortest_edge": 48, "longest_edge": 96}}
@@ -163,13 +152,8 @@ def audio(
 
 CTC = "Wav2Vec2CTCTokenizer"
 TIMM = (
-    "vit_tiny_patch16_224",
-    "mobilenetv3_small_050",
-    "efficientnet_lite0",
-    "convnext_atto",
-    "fastvit_t8",
-    "repvit_m0_9",
-)
+    "vit_tiny_patch16_224", "mobilenetv3_small_050", "efficientnet_lite0", "convnext_atto", "fastvit_t8", "repvit_m0_9",
+)  # fmt: skip
 ROWS: Mapping[str, Sequence[Row]] = {
     "Text": (
         Row("BERT", "bert", "ForTokenClassification", {**TEXT, "type_vocab_size": 2}, "BertTokenizer"),
@@ -235,6 +219,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         vision("VideoMAE", "videomae", "ForVideoClassification", {**IMAGE, "num_frames": 4, "tubelet_size": 2}, "VideoMAE", CROPPED),
         vision("TimeSformer", "timesformer", "ForVideoClassification", {**IMAGE, "num_frames": 4}, "VideoMAE", CROPPED),
         vision("SAM", "sam", "ForMaskGeneration", {"vision_config": {**NARROW, "image_size": 64, "output_channels": 16, "num_pos_feats": 8}, "prompt_encoder_config": {"hidden_size": 16, "image_size": 64}, "mask_decoder_config": {"hidden_size": 16, "num_hidden_layers": 1, "mlp_dim": 32, "iou_head_hidden_dim": 16}}, "Sam", {"size": {"longest_edge": 64}, "pad_size": {"height": 64, "width": 64}, "mask_size": {"longest_edge": 16}, "mask_pad_size": {"height": 16, "width": 16}}),
+        vision("EfficientLoFTR", "efficientloftr", "ForKeypointMatching", {"stage_num_blocks": [1] * 4, "out_features": [16, 16, 32, 32], "hidden_size": 32, "num_attention_layers": 1, "coarse_matching_border_removal": 0, "coarse_matching_threshold": 0.01, "coarse_matching_temperature": 0.01}, "EfficientLoFTR", {"size": {"height": 64, "width": 64}}, noise=0.5),
         Row("TrOCR", "vision-encoder-decoder", "ForImageTextToText", {"encoder": {"model_type": "vit", **IMAGE}, "decoder": {"model_type": "trocr", "d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64, "max_position_embeddings": 64}}, "RobertaTokenizer", ("ViTImageProcessorPil", SQUARE), noise=0.3),
         Row("Donut", "vision-encoder-decoder", "ForImageTextToText", {"encoder": {"model_type": "donut-swin", "image_size": [64, 48], "patch_size": 2, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4}, "decoder": {"model_type": "mbart", "d_model": 32, "encoder_layers": 3, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "add_final_layer_norm": True, "scale_embedding": True}}, "RobertaTokenizer", ("DonutImageProcessorPil", {"size": {"height": 64, "width": 48}, "do_align_long_axis": False}), noise=0.3),
     ),
