@@ -98,7 +98,7 @@ def yank(
 
 
 def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:
-    """Take back a version that was never pushed, pulled or archived. Its number can then be used again.
+    """Take back a version that was never pushed, pulled, mirrored or archived. Its number can then be used again.
 
     The next `reg gc` deletes its files. If others may have the version, or if it was promoted or evaluated, use `reg
     yank` instead.

@@ -256,13 +256,8 @@ class _VersionTables:
         self.channels = [ref.tag] if ref.tag and ref.tag in self.ledger.channels else pointed
         self.manifest = self.ledger.read_manifest(self.digest)
         self.digests = {str(item.digest) for item in self.manifest.artifacts} | {str(self.digest)}
-        self.counted = {event.id for event in attestations(self.ledger, self.digest, self.manifest)}
-
-    def _counts(self, line: LogLine) -> bool:
-        """True if a log line concerns this version. A verdict about another version may concern a common artifact."""
-        event = line.event
-        is_other = isinstance(event, Attest) and event.manifest != self.digest and event.state != "refused"
-        return not is_other or event.id in self.counted
+        counted = {event.id for event in attestations(self.ledger, self.digest, self.manifest)}
+        self.others = {event.id for _, event in self.ledger.events(Attest) if event.id not in counted}
 
     def _blob(self, digest: Digest) -> Source:
         data = self.ledger.fetch(digest)
@@ -277,8 +272,8 @@ class _VersionTables:
         elif field.from_ == "published":
             sources = [Source.of_line(self.published)]
         else:
-            lines = map(Source.of_line, filter(self._counts, self.lines) if field.this else self.lines)
-            sources = [line for line in lines if field.chooses(line.value, self.digests)]
+            lines = [line for line in self.lines if not field.this or line.event.id not in self.others]
+            sources = [line for line in map(Source.of_line, lines) if field.chooses(line.value, self.digests)]
         if field.columns is None:
             quotes = (source.quote(field.value or "") for source in sources)
             return [{"rows": [[cell]]} for cell in quotes if cell is not BLANK]

@@ -275,6 +275,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
         backlog=BACKLOG_CONNECTIONS,
         forwarded_allow_ips="*" if settings.behind_proxy else "127.0.0.1",
         timeout_keep_alive=IDLE_SECONDS,
+        timeout_worker_healthcheck=30,  # seconds in which a worker starts, or is started again
         timeout_graceful_shutdown=settings.drain,
     )
 

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from onnxreg.registry.gates import copy_policies, read_policies
 from onnxreg.registry.log.commit import CollectResult, collect
-from onnxreg.registry.log.contents import present_versions
+from onnxreg.registry.log.contents import present_versions, set_pushed
 from onnxreg.registry.log.log import Log, load, log_of, mirror_error, unknown_model
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store.protocol import CATALOG, RegistryReader, RegistryStore, innermost
@@ -139,6 +139,7 @@ def _copy_exactly(
         with exchange.list_errors(name, report.skipped):
             log = accepted or load(source, name)
             request = exchange.ExchangeRequest(name, [version for version, _ in present_versions(log)])
+            set_pushed(source, log, request.versions)
             result = exchange.exchange(innermost(source), destination, request, progress, log=log)
             report.add(result)
             heads.remember(destination, name, result.log.index if result.log else None)

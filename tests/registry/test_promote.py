@@ -295,9 +295,7 @@ def test_a_policy_names_the_suites_that_must_be_passed(isolated_user, tmp_path, 
 def test_an_evaluation_of_a_graph_with_external_data_is_one_of_its_version(
     isolated_user, tmp_path, weights, is_bound
 ):
-    """The digest of the graph does not tell its weights: only a refusal holds in other versions. A report that names
-    the weights is refused for others, and an event that names it is no evidence.
-    """
+    """The graph's digest does not tell its weights: only a refusal holds elsewhere, unless the report names them."""
     home = Home(tmp_path / "home")
     for version, data in (("1.0.0", weights and b"weights"), ("1.1.0", weights)):
         made = draft(tmp_path / version, "a", description=version)
@@ -310,20 +308,21 @@ def test_an_evaluation_of_a_graph_with_external_data_is_one_of_its_version(
     owner.set_policy(home, read_policy(rule.encode(), "policy"))
     report = json.loads(refusal(home, "1.0.0")) | {"state": "certified"}
     report |= {"external_data": {report["artifact"]: [Digest.of(b"weights")]}} if is_bound else {}
-    owner.attest(home, f"{NAME}:1.0.0", json.dumps(report).encode())
+    data = json.dumps(report).encode()
+    owner.attest(home, f"{NAME}:1.0.0", data)
     assert owner.promote(home, f"{NAME}:1.0.0", "stable").holds
     if is_bound:
         with pytest.raises(InputError):
-            owner.attest(home, f"{NAME}:1.1.0", json.dumps(report).encode())
+            owner.attest(home, f"{NAME}:1.1.0", data)
         verdict = home.get(f"{NAME}:1.1.0").manifest.artifacts[1].digest, "certified"
-        home.decisions().attest(Ref(NAME, "1.1.0"), json.dumps(report).encode(), EVALUATION, verdict=verdict)
+        home.decisions().attest(Ref(NAME, "1.1.0"), data, EVALUATION, verdict=verdict)
         with pytest.raises(IntegrityError):
             owner.promote(home, f"{NAME}:1.1.0", "stable", dry_run=True)
         return
     assert owner.promote(home, f"{NAME}:1.1.0", "stable", dry_run=True).holds is (weights is None)
     owner.attest(home, f"{NAME}:1.0.0", refusal(home, "1.0.0"))
     assert home.get(f"{NAME}:1.1.0").states["model_int8.onnx"].state == "refused"
-    owner.attest(home, f"{NAME}:1.1.0", json.dumps(report).encode())
+    owner.attest(home, f"{NAME}:1.1.0", data)
     assert not owner.promote(home, f"{NAME}:1.1.0", "stable").holds
 
 

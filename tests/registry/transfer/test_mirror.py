@@ -85,6 +85,8 @@ def test_a_mirror_is_the_same_to_the_byte(filled, copied):
     assert is_copy(copied, filled.store)
     again = mirror(filled.store, copied)
     assert (again.versions, again.events, again.blobs, again.size) == (0, 0, 0, 0)
+    with pytest.raises(ConflictError, match="known to other"):  # who reads the mirror may have it
+        owner.drop(filled, "acme/pii:0.1.2")
 
 
 def test_a_mirror_follows_past_a_sealing(registry, copied):
