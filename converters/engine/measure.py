@@ -99,7 +99,7 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`. A cache keeps the runs of the two parents used last, for their other children."""
+        """The parent's `runs`. The last two parents' runs are kept for other steps with the same parent."""
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
         shared[line] = runs

@@ -58,8 +58,8 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
     """Return the embeddings of a file's rows.
 
-    They are the file's array `embedding`. If the array is absent, or `images` is True, the backbone (`session`)
-    computes them from the array `input`. Raises NotFoundError if the file is missing, and InputError if its array is
+    The file may store them as the array `embedding`. If it does not, or if `images` is True, the backbone (`session`)
+    computes them from the array `input`. Raises NotFoundError if the file is missing, and InputError if an array is
     missing or does not fit the backbone.
     """
     import numpy as np

@@ -61,7 +61,7 @@ class Pass(ABC, Generic[In, Out]):
     def __init__(self, data: Sequence[Feed] | None = None, second_graph: Any = None, **params: Any) -> None:
         """Make a pass with `params`. `data` are sample inputs, for passes that measure.
 
-        `second_graph` is the other `onnx_ir.Model` of a pass that reads two: the result of the step `params[second]`.
+        A pass that reads two graphs gets `second_graph` (`onnx_ir.Model`), the result of the step `params[second]`.
         """
         self.params: Any = self.read(params)
         self.data, self.second_graph = data, second_graph

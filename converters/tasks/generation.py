@@ -481,7 +481,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer, and the decoder's limit, `positions`."""
+    """The fields of `generation_config.json` for greedy answers. `positions` is the decoder's maximum length."""
 
     decoder_start_token_id: int
     eos_token_id: int | Tokens | None = None
