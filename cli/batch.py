@@ -1,5 +1,6 @@
 """`reg export --batch`: run the exports in a job file, in processes or on a Dask cluster (docs/fleets.md)."""
 
+import gc
 import io
 import json
 import os
@@ -382,6 +383,7 @@ def serve(descriptor: int) -> None:
         while answer.get("status") != EXIT_STATUS["interrupted"]:
             answer = run_line(*channel.recv())
             channel.send(answer)
+            gc.collect()  # traced modules and graphs are cycles with weights, which would last through the next run
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from onnxreg.converters.passes.base import GoldenVectors, Outputs
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.runtime.sessions import try_load
+from onnxreg.converters.runtime.sessions import start_loader, try_load
 from onnxreg.converters.source.source_files import GENAI_CONFIG, link_or_copy, role_of
 from onnxreg.converters.source.toolchain import tool_versions, tools
 from onnxreg.converters.tasks.task import ExportSubject, Part
@@ -122,6 +122,7 @@ class _Execution:
         self._keeps_source = subject is not None or plan.evaluation is not None
         if subject is None:
             progress.step("loading the source")
+            start_loader()
         self.subject = subject or load_subject(plan, scratch / "subject")
         self._published = {output.step for output in plan.outputs}
         self._names = {name: node.file_name() for name, node in plan.nodes.items()} | dict(plan.file_names)
@@ -131,6 +132,7 @@ class _Execution:
             self._names[node.name] = node.file_name(output)
             if not measure.is_bounded(measure.limits_of(plan.recipe.checks, str(output.path))):
                 self._unbounded |= {ancestor.name for ancestor in node.lineage()}
+        self._last_step = list(plan.nodes)[-1]
         self._last_start = [node.name for node in plan.nodes.values() if node.parent is None][-1]
         self._results: dict[str, StepResult] = {}
         self._is_frozen = False
@@ -210,19 +212,23 @@ class _Execution:
 
     def _measure(self, result: StepResult, key: Key | None) -> None:
         name = result.node.name
+        is_published = name in self._published and bool(result.files)
         if key is not None and result.files and result.node.kind.takes != "checkpoint":
-            try_load(result.main, f"{result.main.name}, which {result.node.kind.id} made", CRASHED)
+            label = f"{result.main.name}, which {result.node.kind.id} made"
+            try_load(result.main, label, CRASHED, lambda: is_published and result.facts)
         result.compare(name not in self._unbounded)
         if key is not None and self._cache is not None:
             note: dict[str, Any] = {"step": result.step.to_json(), "files": list(result.files)}
             (result.directory / NOTE_FILE).write_bytes(canonical.encode(note, NOTE_FILE))
             self._cache.keep("steps", key, result.directory, result.digests)
-        if name in self._published and result.files:
+        if is_published:
             _ = result.facts, result.runs.feeds and result.expected  # computed here, while the next step runs
         if name == self._last_start and not self._keeps_source:  # free the memory of the source
             self.subject = replace(self.subject, loaded=None)
             for part in self.subject.parts.values():
                 part.start = None
+        if name == self._last_step and self._plan.evaluation is None:
+            return
         gc.collect()  # traced modules and graphs are cycles with weights, which would last through the next steps
         if name == self._last_start and not gc.get_freeze_count():  # what the caller froze stays frozen
             gc.freeze()  # the collections after the other steps look at their objects only

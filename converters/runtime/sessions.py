@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -221,24 +221,31 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
     return line if len(line) <= MAX_MESSAGE_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
-def try_load(path: Path, label: str, hint: str) -> None:
+def start_loader() -> "subprocess.Popen[bytes]":
+    """Start the helper process of `try_load`, if none runs. It imports ONNX Runtime at once."""
+    global _loader
+    if _loader is None or _loader[0] != os.getpid() or _loader[1].poll() is not None:
+        command, pipe = [sys.executable, "-P", "-m", __name__], subprocess.PIPE
+        started = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        atexit.register(started.communicate)
+        _loader = os.getpid(), started
+    return _loader[1]
+
+
+def try_load(path: Path, label: str, hint: str, meanwhile: Callable[[], Any] = lambda: None) -> None:
     """Load a file in a helper process, because a crash in ONNX Runtime's native code would end this process.
 
-    Raises ConversionError about `label`, with `hint`, if the helper dies. Other errors are ignored.
+    Call `meanwhile` while the helper loads. Raises ConversionError about `label`, with `hint`, if the helper dies. Other
+    errors are ignored.
     """
-    global _loader
     with _one_at_a_time:
-        if _loader is None or _loader[0] != os.getpid() or _loader[1].poll() is not None:
-            command, pipe = [sys.executable, "-P", "-m", __name__], subprocess.PIPE
-            started = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-            atexit.register(started.communicate)
-            _loader = os.getpid(), started
-        process = _loader[1]
+        process = start_loader()
         assert process.stdin is not None and process.stdout is not None
         with suppress(BrokenPipeError):
             process.stdin.write(json.dumps(str(path.absolute())).encode() + b"\n")
             process.stdin.flush()
         try:
+            meanwhile()
             answer = process.stdout.read(1)
         except BaseException:  # the next file would get this file's late answer
             process.kill()
@@ -254,6 +261,8 @@ def main() -> None:
     """The helper process: for each line of standard input (a path as JSON), load the file, then write one byte."""
     answers = os.dup(1)
     os.dup2(2, 1)  # so that a library's output is not an answer
+    with suppress(Exception):
+        session_options()  # imports ONNX Runtime
     for line in sys.stdin.buffer:
         with suppress(Exception):
             load_session(Path(json.loads(line)))
