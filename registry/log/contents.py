@@ -256,7 +256,8 @@ class Release(Struct, frozen=True):
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
         states = log.state.artifact_states(manifest, entry)
         about = (name, version, entry.manifest, manifest, data, log)
-        gone, yank = entry.gone.how if entry.gone else None, log.yanks_of([version]).get(version)
+        gone = entry.gone.how if entry.gone else None
+        yank = log.yanks_of([version]).get(version) if entry.yanks else None
         return cls(*about, held=entry.held, states=states, yank=yank, gone=gone)
 
     @property
