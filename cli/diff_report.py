@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from onnxreg.cli.output import NUMBERS, counted, fold_line, printable, size, standing, table
-from onnxreg.cli.versions import every_doubt
+from onnxreg.cli.versions import doubts
 from onnxreg.registry.log.contents import Release
 from onnxreg.schema.compare.figures import VERDICTS, FigureRow
 from onnxreg.schema.compare.manifests import ManifestDiff
@@ -55,7 +55,7 @@ def markdown(old: Release, new: Release, changes: ManifestDiff, screen: DiffOver
 
 
 def doubts_of(sides: Iterable[Release]) -> Iterator[str]:
-    return (f"{side.ref}: {line}" for side in sides for line in every_doubt(side))
+    return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 
 
 def tables(screen: DiffOverview) -> list[Table]:

@@ -109,25 +109,19 @@ def report_published(
 
 
 def _existing(release: Release) -> str:
-    if release.yank is not None:
-        return release.yank.words
-    if release.newer is None:
+    if release.yank or release.newer is None:
         return f"this is {release.ref}"
     again = f"--version {release.newer.next_patch()} publishes them again"
     return f"these are the bytes of {release.ref}, and {release.newer} is the newest; {again}"
 
 
 def doubts(version: Release) -> Iterator[str]:
-    """Yield a sentence if the files are gone, and one for each artifact that a later evaluation judges differently."""
+    """Yield a sentence if the version is yanked or gone, and for each artifact that is judged differently now."""
+    if version.yank:
+        yield printable(version.yank.words)
     if version.gone:
         yield f"{version.gone}: the files of {version.ref} are gone"
     yield from (printable(state.remark) for state in version.states.values() if state.remark)
-
-
-def every_doubt(version: Release) -> Iterator[str]:
-    """Yield the yank of a version in words, and its doubts."""
-    yield from [printable(version.yank.words)] if version.yank else ()
-    yield from doubts(version)
 
 
 def benchmark(document: BenchmarkDocument) -> Iterator[str]:

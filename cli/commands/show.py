@@ -50,7 +50,7 @@ def command(
         )
         return
     if session.as_json:
-        for doubt in versions.every_doubt(release):
+        for doubt in versions.doubts(release):
             session.warn(doubt)
         write_bytes(release.data)
         return

@@ -570,8 +570,9 @@ def exchange(
     if merged.moves:
         from onnxreg.registry.gates import check_free
 
+        policies = CheckedReader(destination, KnownHeads())  # a policy that was seen there may be gone
         for channel in merged.moves:
-            check_free(destination, name, channel.tag, f" --remote {destination.url}")
+            check_free(policies, name, channel.tag, f" --remote {destination.url}")
     is_small = sum(file.size or 0 for file in merged.blobs.values()) <= SMALL_TRANSFER_BYTES
     is_local = isinstance(destination, DirectoryRegistry)
     moving: dict[Digest, Reference] = {}

@@ -159,6 +159,9 @@ def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry, tmp_path
         free.push(f"{NAME}:1.0.0", registry.place, channels=["stable"])
     with pytest.raises(GateError, match="governs"):
         registry.pull(f"{NAME}:1.0.0", free.place, channels=["stable"])
+    (registry.store.root / "policy.jsonl").unlink()
+    with pytest.raises(IntegrityError):  # this user saw a policy there
+        free.push(f"{NAME}:1.0.0", registry.place, channels=["stable"])
     assert not registry.state(NAME).channels
 
 
