@@ -13,7 +13,6 @@ from onnxreg.registry.remotes import path_of
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Ref, is_name
-from onnxreg.schema.inputs.lockfile import FILENAME
 
 if TYPE_CHECKING:
     from onnxreg.registry.registry import Registry
@@ -232,7 +231,7 @@ def pull(
         if formats or precision or members or tags or restore:
             hint = "leave --format, --precision, --member, --tag and --restore out"
             raise InputError("a lock says which artifacts", hint)
-        _pull_locked(session, Path(ref or FILENAME), remote, output, not no_deltas)
+        _pull_locked(session, ref, remote, output, not no_deltas)
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
@@ -257,11 +256,14 @@ def pull(
     report_transfer(session, "pulled", result, url, begun, channels, target, remarks, held=paths)
 
 
-def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | None, deltas: bool) -> None:
+def _pull_locked(
+    session: Session, file: str | None, remote: str | None, out: Path | None, deltas: bool
+) -> None:
     """Pull the artifacts in a lock file. Files are written to `out` only after all models have arrived."""
     from onnxreg.registry import lockfile
+    from onnxreg.schema.inputs.lockfile import FILENAME
 
-    locked = lockfile.read(file)
+    locked = lockfile.read(Path(file or FILENAME))
     registry = session.open(create=None)
     if out is not None:
         lockfile.check_folders(locked.models, out, registry.store.root)

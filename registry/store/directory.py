@@ -417,8 +417,9 @@ class DirectoryRegistry(protocol.RegistryStore):
 
     def blob_path(self, digest: Digest) -> Path:
         """Return the path of a blob's file. If the blob has no file, return the path for its plain key."""
-        paths = [self.root / key.path for key in protocol.keys_of(digest)]
-        return next(filter(is_regular, paths), paths[0])
+        keys = protocol.keys_of(digest)
+        paths = (self.root / key.path for key in keys)
+        return next(filter(is_regular, paths), self.root / keys[0].path)
 
     def blob_url(self, digest: Digest) -> str:
         return self.blob_path(digest).absolute().as_uri()
