@@ -151,10 +151,10 @@ def _select_range(request: Request, headers: dict[str, str], size: int) -> tuple
     """
     headers["Accept-Ranges"] = "bytes"
     match = _RANGE.fullmatch(request.headers.get("range", ""))
-    is_same = request.headers.get("if-range", headers["ETag"]).strip() == headers["ETag"]
-    if request.method != "GET" or match is None or not is_same or not (match[1] or match[2]):
+    if request.method != "GET" or match is None or not (match[1] or match[2]):
         return 200, range(size)
-    if match[1] and match[2] and int(match[2]) < int(match[1]):
+    is_same = request.headers.get("if-range", headers["ETag"]).strip() == headers["ETag"]
+    if not is_same or (match[1] and match[2] and int(match[2]) < int(match[1])):
         return 200, range(size)
     start = int(match[1]) if match[1] else max(0, size - int(match[2]))
     stop = min(size, int(match[2]) + 1) if match[1] and match[2] else size

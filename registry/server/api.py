@@ -38,16 +38,16 @@ class Api:
 
     def routes(self) -> list[Route]:
         return [
+            Route("/v1/resolve", self.resolve, methods=["POST"]),  # the most frequent requests first
+            Route("/index/{org}/{file}", self.index),
+            Route("/index/{file}", self.index),
+            Route("/blobs/sha256/{shard}/{key}", self.blob),
             Route("/registry.json", self.identity),
             Route("/policy.jsonl", self.index),
-            Route("/index/{file}", self.index),
-            Route("/index/{org}/{file}", self.index),
-            Route("/blobs/sha256/{shard}/{key}", self.blob),
             Route(f"/{CATALOG}", self.catalog),
             Route("/v1/models", self.models),
             Route("/v1/models/{name}", self.model),
             Route("/v1/models/{org}/{name}", self.model),
-            Route("/v1/resolve", self.resolve, methods=["POST"]),
         ]
 
     async def identity(self, request: Request) -> Response:

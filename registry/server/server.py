@@ -266,6 +266,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
         workers=workers,
         http="httptools" if settings.behind_proxy else "h11",  # h11 is slower, and limits unfinished heads
         h11_max_incomplete_event_size=settings.head,
+        loop="asyncio",
         ws="none",
         lifespan="off",
         log_config=None,
