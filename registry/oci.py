@@ -56,7 +56,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT, Progress, counted
 from onnxreg.schema.formats.sbom import bill
-from onnxreg.schema.gates.statements import EVALUATION, BenchmarkDocument, check_weights
+from onnxreg.schema.gates.statements import EVALUATION, BenchmarkDocument
 from onnxreg.schema.log.events import BENCHMARK
 from onnxreg.schema.manifest.manifest import Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -640,5 +640,5 @@ def _read_statements(
             if media_type == BENCHMARK:
                 _ = BenchmarkDocument.decode(data, "the benchmark").speeds  # to check them
             if evaluation and evaluation.state != "refused":
-                check_weights(evaluation, manifest)
+                manifest.check_weights(evaluation.external_data)
         yield data, media_type, (evaluation.artifact, evaluation.state) if evaluation else None

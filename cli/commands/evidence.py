@@ -17,7 +17,7 @@ from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.gates.statements import BenchmarkDocument, EvaluationDocument, MetricRecord, check_weights
+from onnxreg.schema.gates.statements import BenchmarkDocument, EvaluationDocument, MetricRecord
 from onnxreg.schema.log.state import CERTIFICATE, ArtifactState
 from onnxreg.schema.manifest.vocabulary import LOSS
 
@@ -279,7 +279,7 @@ def _certificates(
             message = f"{entry.path} is about another artifact or suite than the manifest"
             raise IntegrityError(message, "do not rely on it")
         with about(f"{entry.path} is not about {published.ref}", IntegrityError, "do not rely on it"):
-            check_weights(document, published.manifest)
+            published.manifest.check_weights(document.external_data)
         if document.state != (state := artifact.certification.state):
             raise IntegrityError(
                 f"{entry.path} says {document.state}, the manifest says {state}", "do not rely on it"

@@ -177,10 +177,8 @@ def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
         statement = RecordedStatement.decode(event.media_type, data)
         evaluation: EvaluationDocument | None = statement.report("evaluation")
         if evaluation and evaluation.external_data and evaluation.state != "refused":
-            from onnxreg.schema.gates.statements import check_weights
-
             with suppress(MissingBlobError):
-                check_weights(evaluation, log.read_manifest(event.manifest))
+                log.read_manifest(event.manifest).check_weights(evaluation.external_data)
     except InputError as error:
         raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
@@ -241,7 +239,7 @@ def recorded_proofs(
     If several statements have the same proof, a later one counts only if it has a new trusted signer, or if it is the
     first without any. Malformed statements are skipped, and proofs about other weights than those of the manifest.
     """
-    from onnxreg.schema.gates.statements import RecordedProof, check_weights
+    from onnxreg.schema.gates.statements import RecordedProof
 
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.statements()])}
@@ -252,7 +250,7 @@ def recorded_proofs(
             with suppress(InputError):
                 statement = RecordedStatement.decode(event.media_type, data)
                 if (proof := statement.report("proof")) is not None:
-                    check_weights(proof, manifest)
+                    manifest.check_weights(proof.external_data)
                     report, verdicts = (
                         proof,
                         judge.envelope(statement.envelope, lines.get(event.statement, 0)),
@@ -480,7 +478,7 @@ def attest(
     Return the artifact, the evaluation, and the artifact's new state. Errors call the report `label`. Raise InputError
     if the report is malformed, is not about an artifact of the version, or uses a wrong parent.
     """
-    from onnxreg.schema.gates.statements import EVALUATION, check_weights, read_evaluation
+    from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
     evaluation = read_evaluation(report, label)
     artifact = _artifact(published, evaluation.artifact, "the report")
@@ -490,7 +488,7 @@ def attest(
         source_digest = f"{evaluation.parent.short}..., which is not what {artifact.path} was made from"
         raise InputError(f"the report compares with {source_digest}")
     if evaluation.state != "refused":
-        check_weights(evaluation, published.manifest)
+        published.manifest.check_weights(evaluation.external_data)
     data = _encode_report(dsse.EVALUATED, artifact.digest, report, key)
     verdict = (artifact.digest, evaluation.state)
     decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else EVALUATION, reason, verdict)
@@ -501,10 +499,8 @@ def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
     """Record a proof, signed if a key is given. Raises InputError if the version lacks the artifact."""
-    from onnxreg.schema.gates.statements import check_weights
-
     _artifact(published, report.artifact, "the proof")
-    check_weights(report, published.manifest)
+    published.manifest.check_weights(report.external_data)
     data = _encode_report(dsse.PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else PROOF)
 

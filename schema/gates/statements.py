@@ -152,15 +152,6 @@ class FaithfulnessReport(Document):
         return self.rules == RULES
 
 
-def check_weights(report: EvaluationDocument | FaithfulnessReport, manifest: Manifest) -> None:
-    """Raise InputError if a graph that the report names has other external data in the manifest."""
-    graphs = {(item.digest, item.external_data) for item in manifest.artifacts}
-    for graph in dict(graphs).keys() & report.external_data.keys():
-        if (graph, report.external_data[graph]) not in graphs:
-            message = f"the report is about graph {graph[7:19]}... with other external data"
-            raise InputError(message, "name the version whose bytes were evaluated")
-
-
 class RecordedProof(Struct, frozen=True):
     """A proof in a log. `signers` has a set for each trusted signer, with the names and ids of the signer's keys."""
 

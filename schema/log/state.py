@@ -270,6 +270,7 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
 
     operators, cache = operator_set(artifact), artifact.kv_cache
     search = manifest.recipe and manifest.recipe.parameters.get("search")
+    search = search if isinstance(search, Mapping) and search.get("output") == artifact.path else {}
     return ArtifactSummary(
         artifact.format,
         artifact.precision,
@@ -294,7 +295,7 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
             for check in suite_checks(artifact)[:MAX_METRICS]
             if check.value is not None
         },
-        preferred=isinstance(search, Mapping) and search.get("output") == artifact.path,
+        preferred=search.get("confirm", "") == artifact.suite,  # a winner was judged
     )
 
 

@@ -555,6 +555,13 @@ class Manifest(Document):
             lineage.append(artifact)
         return lineage
 
+    def check_weights(self, external_data: Mapping[str, tuple[Digest, ...]]) -> None:
+        """Raise InputError if a graph of a report has other external data here. The keys are digests of graphs."""
+        here = {(str(item.digest), item.external_data) for item in self.artifacts}
+        for graph, _ in {item for item in external_data.items() if item[0] in dict(here)} - here:
+            message = f"the report is about graph {graph[7:19]}... with other external data"
+            raise InputError(message, "name the version whose bytes were evaluated")
+
     @property
     def entry_artifacts(self) -> tuple[Artifact, ...]:
         """The artifacts that an app loads first. In a family, these belong to the backbone or to the stages."""

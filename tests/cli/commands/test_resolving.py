@@ -164,16 +164,17 @@ def test_an_older_or_refused_answer_is_said(reg, refused):
     assert reg("ls", PII).ended(0, "1 of 2 refused")
 
 
-def test_the_winner_of_a_search_is_what_resolve_gives(reg, refused, tmp_path):
-    """The search found the file of the format that ranks last, larger than the others."""
+@pytest.mark.parametrize("suite, path", [(b"suite", "model_small.onnx"), (b"other", "model_int8.onnx")])
+def test_the_winner_of_a_search_is_what_resolve_gives(reg, refused, tmp_path, suite, path):
+    """Of the format that ranks last, and larger than the others; it was judged on the suite to confirm on."""
     made = gated.draft(tmp_path / "c", "c")
     (made.root / "model_small.onnx").write_bytes(b"small" * 1000)
     winner = replace(made.artifacts[1], path="model_small.onnx", format="onnx", precision="mixed")
     recipe = {"profile": "own", "profile_version": 1, "tools": {}, "steps": []}
-    recipe |= {"parameters": {"search": {"output": winner.path}}}
+    recipe |= {"parameters": {"search": {"output": winner.path, "confirm": Digest.of(suite)}}}
     fields = {**made.fields, "recipe": recipe}
     refused.add(replace(made, artifacts=(*made.artifacts, winner), fields=fields), "3.0.0")
-    assert reg("resolve", PII, "--json").json["artifact"]["path"] == "model_small.onnx"
+    assert reg("resolve", PII, "--json").json["artifact"]["path"] == path
     named = reg("resolve", PII, "--format", "onnx-int8", "--format", "onnx", "--json").json
     assert named["artifact"]["path"] == "model_int8.onnx"
     assert reg("verify").status == 0
