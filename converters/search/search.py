@@ -163,6 +163,8 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
     plain, channels = (_pass("OrtDynamicQuantization", per_channel=one) for one in (False, True))
     body = (_blocks(4, 32, nodes_to_exclude=[head]), _blocks(8, 32))
     yield Candidate("weights4-int8-head", body, "int4", (four_bits, 32, 32), is_default=False)
+    kernels = _pass("WeightQuantization", op_types_to_quantize=[*PRODUCTS, "Conv", "ConvTranspose"])
+    yield Candidate("stored8-kernels", (kernels,), "int8", (9, 32, 9), is_default=False)
     peers = {"ort-dynamic": (plain,), "olive-dynamic": (optimized, plain), "optimum-arm64": (channels,)}
     for name, passes in (peers | {"optimum-avx512-vnni": (channels,)}).items():
         yield Candidate(name, passes, "int8", (8, 8, 32), is_default=False)

@@ -186,7 +186,7 @@ HEADS = (
     _elsewhere("image-segmentation", ("ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation"), modality="image"),
     _elsewhere("image-to-image", ("ForImageSuperResolution", "ForImageToImage"), modality="image"),
     _elsewhere("keypoint-detection", ("ForPoseEstimation", "ForKeypointDetection"), modality="image"),
-    MATCHES, TaskHead("keypoint-matching", "ForKeypointMatching", way=f"the number of its keypoints depends on the image: {ADD}", modality="image"),
+    MATCHES, TaskHead("keypoint-matching", "ForKeypointMatching", way="no exporter takes a number of keypoints that depends on the image; if you have an .onnx file: reg add", modality="image"),
 )
 # fmt: on
 """The kinds of checkpoints with a head, in which `head_of` searches. Some of them have no task that exports them."""

@@ -189,6 +189,19 @@ def test_a_text_is_spoken_without_noise_as_transformers_speaks_it(reg: Reg, tmp_
     assert reg("run", "acme/model", "--self-test", "--output", "b.wav").ended(2, "no sound")
 
 
+@pytest.mark.large
+@pytest.mark.more
+def test_a_search_for_a_model_that_speaks_keeps_the_lengths_of_its_sounds(reg: Reg, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0)
+    mask = (np.arange(9) < rows.integers(2, 10, (420, 1))).astype(np.int64)
+    np.savez(tmp_path / "rows.npz", input_ids=rows.integers(1, 28, mask.shape) * mask, attention_mask=mask)
+    words = ("--certify", "--eval-suite", "rows.npz", "--objective", "bytes", "--candidate")
+    small = publish(reg, "VITS", tmp_path, *words, "stored8-kernels")["artifacts"][1]
+    assert small["certification"]["state"] == "certified"
+    lost = reg("export", "model", "--name", "acme/model", *words, "mixed-int8")
+    assert lost.ended(7, "none of 1 candidates passes")
+
+
 @pytest.mark.more
 def test_sam_is_two_graphs_that_give_its_masks_and_are_judged_together(reg: Reg, tmp_path: Path) -> None:
     import onnxruntime

@@ -92,7 +92,7 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         (named("BlipForConditionalGeneration") | IMAGE, "image-text-to-text", "reg add"),
         (named("Sam2Model") | IMAGE, "mask-generation", "reg add"),
         (named("MusicgenForConditionalGeneration") | WORDS, "text-to-audio", "random"),
-        (named("SuperGlueForKeypointMatching") | IMAGE, "keypoint-matching", "number of its keypoints"),
+        (named("SuperGlueForKeypointMatching") | IMAGE, "keypoint-matching", "a number of keypoints"),
         (named("ViTModel"), "what the checkpoint is for: config.json says ViTModel", "TASK, one of feature"),
         (named("HalNet") | AUDIO, "says HalNet", "TASK, one of automatic-speech-recognition, audio-cla"),
         ({"config.json": {"model_type": "x"}}, "says no architecture", "--task TASK"),

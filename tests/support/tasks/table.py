@@ -330,16 +330,7 @@ def export(row: Row) -> Values:
 
 def _reg(program: Path, checkpoint: Path, *words: str) -> Values:
     """The task and the figures of a dry run, or `refused`: the words of the error."""
-    arguments = [
-        "export",
-        checkpoint.name,
-        "--name",
-        "tiny/model",
-        "--dry-run",
-        "--json",
-        "--no-cache",
-        *words,
-    ]
+    arguments = [*f"export {checkpoint.name} --name tiny/model --dry-run --json --no-cache".split(), *words]
     try:
         done = subprocess.run(
             [program, *arguments],
@@ -411,11 +402,8 @@ def page(results: Values) -> str:
 def write(names: Sequence[str]) -> None:
     results = json.loads(RESULTS.read_text("utf-8"))
     if names == ["--check"]:
-        sys.exit(
-            0
-            if page(results) == PAGE.read_text("utf-8")
-            else f"{PAGE.name} is not of {RESULTS.name}: run this file without --check"
-        )
+        is_same = page(results) == PAGE.read_text("utf-8")
+        sys.exit(0 if is_same else f"{PAGE.name} is not of {RESULTS.name}: run this file without --check")
     known = {row.name: row for rows in ROWS.values() for row in rows}
     for name in () if names == ["--page"] else names or known:
         results["rows"][name] = export(known[name])
