@@ -71,8 +71,9 @@ def add(
     If a version with the same manifest exists, the command adds nothing, and reports the existing version. With a new
     --version, it publishes the manifest once more, under this number.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}. states has states by path. yanked is
-    null or {version, reason}. output is null. With --parent there is a key proofs: [{path, parent, verdict, reasons}].
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}. states maps a file's path to its
+    certification state. yanked is null or {version, reason}. output is null. With --parent there is a key proofs:
+    [{path, parent, verdict, reasons}].
     """
     named = _members(members)
     if not files and not named:

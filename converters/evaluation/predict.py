@@ -152,9 +152,10 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 
 
 def runner_of(graphs: Mapping[str, Path], directory: Path) -> "Runner":
-    """Return a runner of the `graphs` of a pipeline, by member. `directory` has the checkpoint's config.
+    """Return a runner of a pipeline. `graphs` has its graphs by member; `directory` has the checkpoint's config.
 
-    An encoder-decoder returns the generated tokens of a row, without the prompt. Other graphs return their vectors.
+    The runner of an encoder-decoder returns the generated tokens of a row, without the prompt. The runner of other
+    pipelines returns the vectors that the graphs compute.
     """
     if EMBED in graphs:
         chat = Generator(graphs, read_json(directory / CONFIG)["image_token_id"])

@@ -290,9 +290,9 @@ def blobs_of(
 def selected_paths(
     source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
-    """For each version, return the paths of the selected artifacts. If nothing is selected, the value is None.
+    """Return the paths of the artifacts to move, by version. None means all artifacts: the selection is empty.
 
-    Raises NotFoundError if a version has no selected artifact.
+    Raises NotFoundError if a version has no artifact that matches the selection.
     """
     if not selection:
         return dict.fromkeys(versions)
