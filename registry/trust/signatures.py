@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import LocatedVersion, Log, load, log_of, read_blob, read_manifest
-from onnxreg.registry.signing import PrivateKey, is_valid, sign_statement
 from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader, StoredObject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
@@ -40,6 +39,7 @@ from onnxreg.schema.signing import dsse
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.decisions import Decisions
+    from onnxreg.registry.signing import PrivateKey
     from onnxreg.schema.gates.policy import PolicyLog
     from onnxreg.schema.gates.statements import (
         BenchmarkDocument,
@@ -97,6 +97,8 @@ class SignatureJudge(NamedTuple):
         """Judge a signature over `data`. The signature is in log line `seq`, or in a statement that the line names."""
         if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
+        from onnxreg.registry.signing import is_valid
+
         if not is_valid(key.key, signature, data):
             return SignatureVerdict("invalid", keyid, key.name, f"{key.name} did not sign this")
         if not key.covers(self.model):
@@ -522,6 +524,8 @@ def attest_benchmark(
 def _encode_report(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:
     if key is None:
         return report
+    from onnxreg.registry.signing import sign_statement
+
     return sign_statement(dsse.Statement.of(predicate_type, artifact, canonical.decode(report)), key).encode()
 
 
