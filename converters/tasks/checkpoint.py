@@ -583,7 +583,9 @@ def _spelling(slow: Any) -> Any:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = slow.get_vocab()
+    # a token beyond, <unk> of MMS, has no row in the model, and what is not a letter is dropped
+    vocabulary = {token: at for token, at in slow.get_vocab().items() if at < slow.vocab_size}
+    unknown = slow.unk_token if slow.unk_token in vocabulary else None
     letters = "".join(f"\\{one}" if one in "\\[]^-" else one for one in vocabulary if len(one) == 1)
     steps: list[Any] = [normalizers.Replace("ț", "ţ")] if slow.language == "ron" else []
     if slow.normalize:
@@ -591,7 +593,7 @@ def _spelling(slow: Any) -> Any:
         steps = [normalizers.Lowercase(), *steps, drop, normalizers.Strip()]
     if slow.add_blank:
         steps.append(normalizers.Replace(Regex(r"(?=.)|(?<!^)$"), slow.convert_ids_to_tokens(0)))
-    backend = Tokenizer(models.BPE(vocabulary, [], unk_token=slow.unk_token))
+    backend = Tokenizer(models.BPE(vocabulary, [], unk_token=unknown))
     backend.normalizer = normalizers.Sequence(steps)
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     is_foreign = slow.phonemize or slow.is_uroman
@@ -603,7 +605,7 @@ def _spelling(slow: Any) -> Any:
         raise InputError(
             message, f"export a model that reads letters, such as facebook/mms-tts-eng; or {kinds.OPTIMUM}"
         )
-    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token=slow.unk_token)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token=unknown)
 
 
 def _encoded(backend: Any) -> list[Any]:

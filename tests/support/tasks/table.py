@@ -266,7 +266,8 @@ def save(row: Row, directory: Path) -> Path:
         tokenizer.save_pretrained(directory)
         special = {key: getattr(tokenizer, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
         special = {key: value for key, value in special.items() if value is not None}
-        special["vocab_size"] = len(tokenizer) + SPARE * (row.auto != "ForCTC")
+        spare = {"ForCTC": 0, "ForTextToWaveform": -1}.get(row.auto, SPARE)  # MMS has no row for <unk>
+        special["vocab_size"] = len(tokenizer) + spare
         if row.auto in ("ForSeq2SeqLM", "ForSpeechSeq2Seq") or "decoder" in row.config:
             special["decoder_start_token_id"] = special["pad_token_id"]
     config = dict(row.config)
@@ -299,11 +300,10 @@ def make_tokenizer(name: str, directory: Path) -> Any:
     import transformers
 
     if name == "VitsTokenizer":  # as of MMS: the pad token is a letter
-        path = directory / "vocab.json"
-        path.write_text(
-            json.dumps({letter: at for at, letter in enumerate([*"k etaonihsrdlumwcfgypbv'xjqz-", "<unk>"])})
+        (directory / "vocab.json").write_text(
+            json.dumps({one: at for at, one in enumerate("k eainhsrdlumwcfgypbv'xjqzot-")})
         )
-        return transformers.VitsTokenizer(str(path), pad_token="k", language="eng", phonemize=False)
+        return transformers.VitsTokenizer(f"{directory}/vocab.json", pad_token="k", phonemize=False)
     if name == "Wav2Vec2CTCTokenizer":
         letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ETAONIHSRDLUMWCFGYPBVK'XJQZ"]
         path = directory / "vocab.json"
