@@ -14,7 +14,7 @@ from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.units import Advance, Progress
 
 CHUNK_BYTES = 1024 * 1024
-HASHED_BYTES = 128 * 1024  # a block that stays in a core's cache of level 2 between its read and its hash
+HASHED_BYTES = 512 * 1024  # a block that stays in a core's cache of level 2 between its read and its hash
 
 
 class Hasher(Protocol):
@@ -29,9 +29,8 @@ class PieceHasher:
     """A hasher that computes the SHA-256 of a stream and, in a second thread, of each piece of `size` bytes."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._whole = hashlib.sha256()
-        self._part, self._left = hashlib.sha256(), size
+        self._size, self._left = size, size
+        self._whole, self._part = hashlib.sha256(), hashlib.sha256()
         self._done: list[Digest] = []
 
     def update(self, data: memoryview) -> None:
@@ -145,8 +144,7 @@ class CountingReader(Readable):
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
-        self._left = sys.maxsize if size is None else size
-        self._advance, self._action = advance, action
+        self._advance, self._action, self._left = advance, action, sys.maxsize if size is None else size
 
     def close(self) -> None:
         self._stream.close()
@@ -154,8 +152,11 @@ class CountingReader(Readable):
 
     def readinto(self, block: Any, /) -> int:
         check_stop()
-        with host_errors(self._action):
+        try:
             count: int = self._stream.readinto(block)
+        except OSError:
+            with host_errors(self._action):  # entered after a failure only: it costs more than a small read
+                raise
         self._left -= count
         if self._left < 0:
             raise IntegrityError(f"{self._action}: it is longer than its manifest says", VERIFY_ADVICE)
