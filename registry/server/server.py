@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from asyncio import get_running_loop
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -273,7 +274,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
         access_log=False,
         server_header=False,
         headers=[("X-Content-Type-Options", "nosniff")],
-        backlog=BACKLOG_CONNECTIONS,
+        backlog=BACKLOG_CONNECTIONS if workers == 1 else 1,  # with 1, clients spread over the workers
         forwarded_allow_ips="*" if settings.behind_proxy else "127.0.0.1",
         timeout_keep_alive=IDLE_SECONDS,
         timeout_worker_healthcheck=30,  # seconds in which a worker starts, or is started again
@@ -283,7 +284,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
 
 def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool, workers: int = 1) -> None:
     """Answer requests in `workers` processes. After SIGTERM or SIGINT, finish the running answers, then stop."""
-    config = configuration(partial(_make, root, settings, has_log), settings, workers)
+    config = configuration(partial(_make, root, settings, has_log, listener), settings, workers)
     if workers > 1:
         with tempfile.TemporaryDirectory(prefix="reg-serve-") as directory:
             os.environ[WORKERS_DIRECTORY] = directory
@@ -295,8 +296,9 @@ def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool
     server.run([listener])
 
 
-def _make(root: Path, settings: Settings, has_log: bool) -> ASGIApp:
-    if (parent := parent_process()) is not None:
+def _make(root: Path, settings: Settings, has_log: bool, listener: socket.socket) -> ASGIApp:
+    if (parent := parent_process()) is not None:  # a worker; uvicorn's `backlog` shortened the queue as well
+        get_running_loop().call_soon(listener.listen, BACKLOG_CONNECTIONS)
         threading.Thread(target=_stop_with_parent, args=(parent.sentinel,), daemon=True).start()
     return application(ServedRegistry.open(root), settings, to_stderr if has_log else None)
 

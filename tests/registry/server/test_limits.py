@@ -82,13 +82,12 @@ def test_nobody_is_told_to_go_on_with_a_body_that_is_too_large(strict):
 
 
 WHOLE = ["GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n"]
-UNFINISHED = [
+UNFINISHED = [  # behind a proxy it limits them: tests/e2e/test_nginx.py
     b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000,
     b"GET /healthz HTTP/1.1\r\n" + b"X: x\r\n" * 20_000,
     b"GET /" + b"x" * 100_000,
     b"\r\n" * 1000,
 ]
-"""A proxy limits these; tests/e2e/test_nginx.py sends one through nginx."""
 HEADS = [
     *(head.format("x" * 100_000).encode() for head in WHOLE),
     b"GET /none\r\n\r\n",
