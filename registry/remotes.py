@@ -360,7 +360,7 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """Return the URL of a remote (a name, URL or path). The default is the only remote or `origin`."""
+        """Return the URL of a remote (a name, URL or path). None means the only remote or, among several, `origin`."""
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:

@@ -378,7 +378,7 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: StoredObjec
 
 
 def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> list[Piece]:
-    """Return the artifacts of all versions in an index file. The first piece has the `gaps` of the whole model."""
+    """Return the artifacts of all versions in an index file, in pieces. The first piece has all `gaps` of the model."""
     state = decode_json(data[: data.find(b"\n")], log_state.State, "its state line")
     entries: Mapping[Version, log_state.VersionEntry] = state.versions
     if state.checkpoint is not None:
