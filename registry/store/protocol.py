@@ -490,10 +490,11 @@ class RegistryStore(RegistryReader):
         """Raise NotFoundError if the registry is missing. If the id is already known, this does nothing."""
         _ = self.registry_id
 
-    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+    def has(self, digests: Iterable[Digest], is_push: bool = False) -> set[Digest]:
+        """Return the present digests. For a push, only those under plain keys: its commit brings the others anyway."""
         plain = {BlobKey(digest).path: digest for digest in digests}
         present = self.store.has(plain)
-        absent = [digest for path, digest in plain.items() if path not in present]
+        absent = [digest for path, digest in plain.items() if path not in present and not is_push]
         return {plain[path] for path in present} | {key.digest for key in self._elsewhere(absent)}
 
     def _elsewhere(self, digests: Iterable[Digest]) -> list[BlobKey]:

@@ -578,7 +578,7 @@ def exchange(
     moving: dict[Digest, Reference] = {}
     # a small change of a registry elsewhere: only the commit asks for the blobs
     if merged.blobs and (is_local or not (is_small and merged.is_change)):
-        present = destination.has(merged.blobs)
+        present = destination.has(merged.blobs, is_push=merged.is_change)
         moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
     mover, events = BlobMover(source, progress, source_log.fetched), 0
     if request.deltas and is_local:
