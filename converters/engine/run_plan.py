@@ -250,12 +250,15 @@ def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> t
     run = partial(base.run, node.name, source=node.step.input)
     if takes == "module":
         graph, step = run(node.make(), subject)
-        return step, models.save(graph, target)
+        names = models.save(graph, target)
+        for value in graph.graph.initializers.values():  # a graph is a cycle, which would keep the weights
+            value.const_value = None
+        return step, names
     if takes == "checkpoint":  # the tool creates the directory and names the files
         target.parent.rmdir()
         directory, step = run(node.make(), Decoder(subject, target.parent))
-        names = (path.name for path in directory.iterdir())
-        return step, tuple(sorted(names, key=lambda name: (not name.endswith(".onnx"), name)))
+        paths = (path.name for path in directory.iterdir())
+        return step, tuple(sorted(paths, key=lambda name: (not name.endswith(".onnx"), name)))
     if takes == "graph":
         second_graph = None if second is None else models.load(second)
         graph, step = run(node.make(second_graph), models.load(subject, scrubbed=True))

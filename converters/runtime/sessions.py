@@ -1,6 +1,7 @@
 """Run ONNX Runtime and torch with repeatable results, and without output."""
 
 import atexit
+import gc
 import json
 import logging
 import math
@@ -91,6 +92,18 @@ def silent_runtime() -> Iterator[None]:
         yield
     finally:
         ort.set_default_logger_severity(DEFAULT_SEVERITY)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """A context without garbage collection, for imports: most of their objects stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

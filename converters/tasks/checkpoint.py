@@ -18,7 +18,7 @@ from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.runtime.sessions import one_torch_thread, silent_transformers
+from onnxreg.converters.runtime.sessions import no_collection, one_torch_thread, silent_transformers
 from onnxreg.converters.source.hub import fetch
 from onnxreg.converters.source.source_files import (
     CARD,
@@ -461,11 +461,11 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
     Raises HostError if the model does not fit into the free memory, InputError if weights are missing, unused, or of
     other shapes than config.json says.
     """
-    import pickle
+    with no_collection():
+        import pickle
 
-    import torch
-    import transformers
-
+        import torch
+        import transformers
     auto = getattr(transformers, f"AutoModel{head.suffix if head.auto is None else head.auto}")
     options: Any = {"local_files_only": True, "trust_remote_code": trust_remote_code}
     stated = read_config(directory)
@@ -476,8 +476,8 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
     for part in (stated, stated.get("backbone_config")):
         if isinstance(part, dict) and ":" in (name := str(part.get("backbone"))):  # timm would ask the Hub
             raise InputError(f"{CONFIG} names a model of timm outside the checkpoint ({name[:80]})", SAVED)
-    size: int | None = None
-    with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
+    size: int | None = None  # from the shapes alone
+    with suppress(Exception), no_collection(), silent_transformers(), torch.device("meta"):
         config = transformers.AutoConfig.from_pretrained(directory, **options)
         shapes = auto.from_config(config, attn_implementation="eager", trust_remote_code=trust_remote_code)
         size = PARAMETER_BYTES * sum(tensor.numel() for tensor in shapes.parameters())
