@@ -208,9 +208,8 @@ class Workers:
 
         A worker whose step takes longer than `minutes` is ended. For `actor` see `run_line`.
         """
-        if self.idle:
-            worker = self.idle.pop()
-        else:
+        worker = self.idle.pop() if self.idle else None
+        if worker is None or worker.process.poll() is not None:  # it may have ended since its last answer
             self.all.append(worker := Worker())
         with suppress(ConnectionError):
             worker.channel.send((words, actor))

@@ -130,10 +130,9 @@ def to_stderr(line: str) -> None:
 class Guard:
     """Refuses requests with a large head or several tokens, and requests that lack the server's token, if it has one."""
 
-    def __init__(self, app: ASGIApp, token: str | None, max_head_bytes: int) -> None:
-        self._app = app
-        self._token = None if token is None else sha256(token.encode()).digest()
-        self._max_head_bytes = max_head_bytes
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._max_head_bytes, self._behind_proxy = app, settings.head, settings.behind_proxy
+        self._token = None if settings.token is None else sha256(settings.token.encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self._refuse(scope) or self._app)(scope, receive, send)
@@ -144,6 +143,12 @@ class Guard:
             head += len(name) + len(value) + 4
             if name == b"authorization":
                 tokens.append(value)
+            elif name == b"connection" and self._behind_proxy and b"upgrade" in value.lower():
+                hint = "send plain HTTP/1.1, or let the proxy remove the header Upgrade"
+                message = (
+                    "a proxy must not pass a request for another protocol on"  # httptools would lose the body
+                )
+                return error_answer(400, "input", message, hint, {"Connection": "close"})
         if head > self._max_head_bytes:
             message = f"the head has more than {self._max_head_bytes:,} bytes"
             return error_answer(431, "input", message, "", {"Connection": "close"})
@@ -187,7 +192,7 @@ def application(registry: ServedRegistry, settings: Settings, log: Log | None = 
     handlers: dict[Any, Any] = dict.fromkeys((RegError, HTTPException, ClientDisconnect, Exception), failed)
     app = Starlette(routes=routes(registry, settings, metrics, pages), exception_handlers=handlers)
     app.router.redirect_slashes = False
-    guarded: ASGIApp = Guard(app, settings.token, settings.head)
+    guarded: ASGIApp = Guard(app, settings)
     if settings.origins:
         methods = ("GET", "HEAD", "POST")
         guarded = CORSMiddleware(

@@ -251,13 +251,13 @@ def test_no_scheduler_answers_or_dask_is_missing(reg, given, monkeypatch):
 
 
 def test_a_worker_answers_line_by_line_and_ends_when_nobody_asks():
-    worker = batch.Worker()
-    with worker.channel as channel:
-        channel.send((["--version"], None))
-        first = channel.recv()
-        channel.send((["show", "none", "--json"], None))
-        second = channel.recv()
-    assert worker.process.wait(60) == 0
+    workers = batch.Workers()
+    first = workers.run(["--version"], 0)
+    workers.idle[0].process.kill()  # as Linux does when memory is short
+    workers.idle[0].process.wait()
+    second = workers.run(["show", "none", "--json"], 0)
+    workers.idle[0].channel.close()
+    assert workers.idle[0].process.wait(60) == 0
     assert (first["status"], first["out"][:4], second["status"]) == (0, "reg ", 3)
     assert json.loads(second["err"])["error"]["family"] == "not-found"
 

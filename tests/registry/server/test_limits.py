@@ -120,13 +120,18 @@ def test_heads_that_are_too_long_or_none(strict):
         assert said(strict, head.format("x" * 1000).encode()).startswith(b"HTTP/1.1 431 ")
 
 
+def test_a_request_for_another_protocol_does_not_silence_the_connection(strict):
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: "
+    answers = said(strict, head + b"upgrade\r\n\r\n" + head + b"close\r\n\r\n")
+    assert answers.startswith(b"HTTP/1.1 400 ") or answers.count(b"HTTP/1.1 200 ") == 2
+
+
 def test_a_question_with_too_many_conditions(site):
     names = [f"format{number}" for number in range(10_000)]
     for key, value in {"formats": names, "min_recall": dict.fromkeys(names, 0.5)}.items():
         answer = site.resolve({"ref": "tiny", key: value})
-        assert answer.status == 400
         message = answer.error["message"]
-        assert f" {key}: " in message and "<= 100" in message
+        assert answer.status == 400 and f" {key}: " in message and "<= 100" in message
 
 
 def test_a_question_that_takes_too_many_steps(filled):
@@ -194,9 +199,8 @@ def test_requests_in_a_row_are_answered_in_order(site):
             connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         said = ended(connection)
-    alone = [site.get(path).body for path in paths]
     position = 0
-    for body in alone:
+    for body in [site.get(path).body for path in paths]:
         position = said.index(b"\r\n\r\n" + body, position) + 1
     assert said.count(b"HTTP/1.1 ") == len(paths) + 1
 
@@ -273,8 +277,7 @@ def test_nothing_without_the_token(guarded, path):
     wrong = ("", TOKEN, f"Basic {TOKEN}", "Bearer", "Bearer x", f"Bearer {TOKEN}x", "Bearer \xff")
     for headers in ({}, *({"Authorization": brought} for brought in wrong)):
         answer = guarded.get(path, **headers)
-        assert answer.status == 401
-        assert answer.headers["www-authenticate"].startswith("Bearer ")
+        assert answer.status == 401 and answer.headers["www-authenticate"].startswith("Bearer ")
         assert answer.error["hint"]
     for brought in (f"Bearer {TOKEN}", f"bearer  {TOKEN} "):
         assert guarded.get(path, Authorization=brought).status in (200, 404)
@@ -295,8 +298,7 @@ def test_the_token_is_nowhere(guarded):
     guarded.get("/v1/models", Authorization="Bearer another-secret")
     guarded.log(2)
     seen = "\n".join(guarded.lines) + repr(Settings(TOKEN))
-    assert "/v1/models" in seen
-    assert TOKEN not in seen and "another-secret" not in seen
+    assert "/v1/models" in seen and TOKEN not in seen and "another-secret" not in seen
 
 
 def test_scripts_of_the_sites_that_the_operator_names_may_read(site, guarded):
@@ -322,15 +324,13 @@ def test_one_line_for_each_request(site):
     site.get("/index/tiny.jsonl?secret=x", Range="bytes=0-9")
     site.ask("HEAD", "/registry.json")
     site.get("/%0a%1b[31m/" + "x" * 1000)
-    lines = site.log(3)
+    ranged, bare, odd = lines = site.log(3)
     keys = {"time", "method", "route", "path", "status", "bytes", "seconds", "client"}
     assert [set(line) for line in lines] == [keys] * 3
-    ranged, bare, odd = lines
     facts = {"route": "/index/{file}", "path": "/index/tiny.jsonl", "status": 206, "bytes": 10}
     assert ranged.items() >= facts.items()
     assert (bare["method"], bare["bytes"], bare["client"]) == ("HEAD", 0, "127.0.0.1")
-    assert (odd["route"], odd["status"]) == (None, 404)
-    assert len(odd["path"]) <= 300
+    assert (odd["route"], odd["status"]) == (None, 404) and len(odd["path"]) <= 300
     assert all("\n" not in line and "\x1b" not in line for line in site.lines)
 
 
