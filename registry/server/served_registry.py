@@ -114,7 +114,7 @@ class ServedRegistry(DirectoryRegistry):
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         state, read = self._state(name), partial(super().read_index, name)
-        return self._indexes.get((name, state), read) if state else read()
+        return read() if state in ("", "absent") else self._indexes.get((name, state), read)
 
     def cached_index(self, name: str) -> StoredObject | None:
         """Return a model's index file if it is in the cache and did not change since. No file is read."""

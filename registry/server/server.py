@@ -194,15 +194,8 @@ def application(registry: ServedRegistry, settings: Settings, log: Log | None = 
     app.router.redirect_slashes = False
     guarded: ASGIApp = Guard(app, settings)
     if settings.origins:
-        methods = ("GET", "HEAD", "POST")
-        guarded = CORSMiddleware(
-            guarded,
-            settings.origins,
-            methods,
-            REQUEST_HEADERS,
-            expose_headers=RESPONSE_HEADERS,
-            max_age=86_400,
-        )
+        may = settings.origins, ("GET", "HEAD", "POST"), REQUEST_HEADERS
+        guarded = CORSMiddleware(guarded, *may, expose_headers=RESPONSE_HEADERS, max_age=86_400)
     return Observer(guarded, metrics, log)
 
 
