@@ -295,7 +295,7 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
             for check in suite_checks(artifact)[:MAX_METRICS]
             if check.value is not None
         },
-        preferred=search.get("confirm", "") == artifact.suite,  # a winner was judged
+        preferred=artifact.suite is not None and search.get("confirm") == artifact.suite,
     )
 
 

@@ -164,20 +164,21 @@ def test_an_older_or_refused_answer_is_said(reg, refused):
     assert reg("ls", PII).ended(0, "1 of 2 refused")
 
 
-@pytest.mark.parametrize("suite, path", [(b"suite", "model_small.onnx"), (b"other", "model_int8.onnx")])
+@pytest.mark.parametrize("suite, path", [(b"suite", "small"), (b"other", "int8"), (None, "int8")])
 def test_the_winner_of_a_search_is_what_resolve_gives(reg, refused, tmp_path, suite, path):
     """Of the format that ranks last, and larger than the others; it was judged on the suite to confirm on."""
     made = gated.draft(tmp_path / "c", "c")
     (made.root / "model_small.onnx").write_bytes(b"small" * 1000)
-    winner = replace(made.artifacts[1], path="model_small.onnx", format="onnx", precision="mixed")
+    judged = made.artifacts[1] if suite else gated.DraftArtifact("onnx-int8", "int8", "model_int8.onnx")
+    winner = replace(judged, path="model_small.onnx", format="onnx")
     recipe = {"profile": "own", "profile_version": 1, "tools": {}, "steps": []}
-    recipe |= {"parameters": {"search": {"output": winner.path, "confirm": Digest.of(suite)}}}
+    recipe |= {"parameters": {"search": {"output": winner.path, "confirm": suite and Digest.of(suite)}}}
     fields = {**made.fields, "recipe": recipe}
-    refused.add(replace(made, artifacts=(*made.artifacts, winner), fields=fields), "3.0.0")
-    assert reg("resolve", PII, "--json").json["artifact"]["path"] == path
+    refused.add(replace(made, artifacts=(made.artifacts[0], judged, winner), fields=fields), "3.0.0")
+    found = reg("resolve", PII, "--precision=int8", "--json").json["artifact"]["path"]
+    assert found == f"model_{path}.onnx"
     named = reg("resolve", PII, "--format", "onnx-int8", "--format", "onnx", "--json").json
-    assert named["artifact"]["path"] == "model_int8.onnx"
-    assert reg("verify").status == 0
+    assert named["artifact"]["path"] == "model_int8.onnx" and reg("verify").status == 0
 
 
 # The memory of a decoder
