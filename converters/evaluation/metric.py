@@ -177,7 +177,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched_message(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the message that a model with the labels `names` lacks gold `labels` (with their counts of spans)."""
+    """Return the message about gold `labels`, with their counts of spans, that a model with the labels `names` lacks."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (

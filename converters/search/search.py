@@ -43,8 +43,8 @@ TABLES = "-embeddings"
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
 """The names of two mixed candidates, and a guess of their bits per weight.
 
-A mixed candidate uses dynamic INT8 for the matrix products that tolerate it. Other products are quantized in blocks of
-128: the first candidate rounds activations, too; the second only stores 8-bit weights.
+A mixed candidate uses dynamic INT8 for the matrix products that tolerate it. The weights of all other products have 8
+bits in blocks of 128. For these products, the first candidate rounds activations too, and the second does not.
 """
 MAX_GROUPS = 12
 """For this many of the largest groups of products, the effect of INT8 is measured. Others count as most sensitive."""

@@ -241,7 +241,7 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """Makes the tables about a version from its verified log. Fields with `generate: NAME` use the method `_NAME`."""
+    """Makes the tables of a version from its verified log. The method `_NAME` makes the table of `generate: NAME`."""
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
         self.ledger = load(reader, ref.name)

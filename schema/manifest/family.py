@@ -1,7 +1,7 @@
-"""A model family: a manifest with several graphs. An app runs the backbone, and then the head of the class that the
-backbone predicts.
+"""A model family: a manifest with several graphs that work together. The graphs are members of the family.
 
-A pipeline, such as a detector and a recognizer, is a family whose members are stages.
+In one kind of family, an app runs a backbone, which predicts a class, and then the head that was made for this class.
+The other kind is a pipeline, such as a detector and a recognizer: its members are stages.
 """
 
 import re
