@@ -44,8 +44,8 @@ export class Blobs {
   /**
    * Have every piece of a file in the store. `onBytes` is called with the number of bytes that arrived.
    *
-   * The answer for the first piece shows whether the server sends parts of a file. If it does, the others come beside it; if
-   * it sends the whole file, all pieces are taken from that one answer.
+   * The first piece shows whether the server sends parts of a file. If it does, the others come in parallel; if it sends
+   * the whole file, all pieces are taken from that one answer.
    * @param {File} file
    * @param {Options} [options]
    */
@@ -53,21 +53,19 @@ export class Blobs {
     const held = new Set(await this.store.keys('piece/'))
     const missing = new Map(piecesOf(file).filter(({ hex }) => !held.has(`piece/${hex}`)).map((piece) => [piece.hex, piece]))
     options.onBytes?.(file.size - [...missing.values()].reduce((sum, { size }) => sum + size, 0))
-    const rest = [...missing.values()]
-    /** @type {Promise<unknown>[]} */ const workers = []
-    /** @type {unknown[]} */ const errors = []
+    const [first, ...rest] = missing.values()
+    if (!first || !(await new Arriving(this, file, first, options).fetch())) return
     const work = async () => {
-      for (let piece = rest.shift(); piece; piece = rest.shift()) {
-        if (!(await new Arriving(this, file, piece, options, begin).fetch())) rest.length = 0
+      try {
+        for (let piece = rest.shift(); piece; piece = rest.shift()) await new Arriving(this, file, piece, options).fetch()
+      } catch (error) {
+        rest.length = 0
+        throw error
       }
     }
-    const begin = (count = PARALLEL) => {
-      while (workers.length < count) workers.push(work().catch((error) => void (errors.push(error), (rest.length = 0))))
+    for (const outcome of await Promise.allSettled(Array.from({ length: PARALLEL }, work))) {
+      if (outcome.status === 'rejected') throw outcome.reason
     }
-    begin(1)
-    await workers[0] // its answer begins the others
-    await Promise.all(workers)
-    if (errors.length) throw errors[0]
   }
 
   /** The bytes of a file, whole and verified as they leave the store. @param {File} file */
@@ -146,21 +144,24 @@ async function anyGeneration(hex, ask) {
 /** A piece of a file on its way. What arrived outlives the program, and is trusted only when all of it was hashed. */
 class Arriving {
   #size = 0
-  /** @type {Uint8Array[]} */ #stored = []
-  /** @type {Uint8Array[]} */ #fresh = []
+  /** @type {Uint8Array[]} */
+  #stored = []
+  /** @type {Uint8Array[]} */
+  #fresh = []
   #storedAt = platform.now()
-  /** @type {string | null} */ #etag = null
-  /** @type {string | null} */ #storedEtag = null
+  /** @type {string | null} */
+  #etag = null
+  /** @type {string | null} */
+  #storedEtag = null
 
-  /** @param {Blobs} blobs @param {File} file @param {Piece} piece @param {Options} options @param {() => void} onPart called if the server sends parts */
-  constructor({ http, store }, file, piece, { signal, onBytes = () => {} }, onPart) {
+  /** @param {Blobs} blobs @param {File} file @param {Piece} piece @param {Options} options */
+  constructor({ http, store }, file, piece, { signal, onBytes = () => {} }) {
     this.http = http
     this.store = store
     this.file = file
     this.piece = piece
     this.signal = signal
     this.onBytes = onBytes
-    this.onPart = onPart
     this.prefix = `arriving/${piece.hex}/`
   }
 
@@ -225,7 +226,7 @@ class Arriving {
         if (wrong) throw changedOnTheWay(this.file)
         return false
       }
-    } else this.onPart()
+    }
     try {
       const etag = answer.headers.get('ETag')
       this.#etag = etag?.startsWith('"') ? etag : null // a strong one says later whether the file is still the same

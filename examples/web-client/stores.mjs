@@ -59,8 +59,7 @@ export function browserStore(name) {
   return {
     get: async (key) => recent.get(key)?.deref()?.slice() ?? act('readonly', (held) => held.get(key)),
     put: async (key, bytes) => {
-      const isView = bytes.length < bytes.buffer.byteLength // IndexedDB would keep all of the buffer
-      await act('readwrite', (held) => held.put(isView ? bytes.slice() : bytes, key))
+      await act('readwrite', (held) => held.put(bytes.slice(), key))
       if (key.startsWith('piece/')) recent.set(key, new WeakRef(bytes))
     },
     delete: async (key) => {
