@@ -383,6 +383,7 @@ def serve(descriptor: int) -> None:
             answer = run_line(*channel.recv())
             channel.send(answer)
             gc.collect()  # traced modules and graphs are cycles with weights, which would last through the next run
+            gc.freeze()  # what is left are modules and caches, at which later collections need not look
 
 
 if __name__ == "__main__":
