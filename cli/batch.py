@@ -209,7 +209,10 @@ class Workers:
         A worker whose step takes longer than `minutes` is ended. For `actor` see `run_line`.
         """
         worker = self.idle.pop() if self.idle else None
-        if worker is None or worker.process.poll() is not None:  # it may have ended since its last answer
+        if worker is not None and worker.process.poll() is not None:  # it ended since its last answer
+            self.all.remove(worker)
+            worker = None
+        if worker is None:
             self.all.append(worker := Worker())
         with suppress(ConnectionError):
             worker.channel.send((words, actor))

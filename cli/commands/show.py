@@ -32,7 +32,8 @@ def command(
     channel's policy.
 
     With --json: the manifest, byte for byte. Warnings on stderr name each artifact that a later evaluation refused, and
-    say if the version is yanked or the files are gone. `reg ls NAME --json` shows the artifacts that this registry has, with states and speeds.
+    say if the version is yanked or the files are gone. `reg ls NAME --json` shows the artifacts that this registry has,
+    with states and speeds.
     With --benchmark: {ref, benchmarks: [document], speeds: {path: [speed]}}, oldest first; see `reg builtin schemas
     benchmark`.
     """

@@ -253,10 +253,8 @@ def recorded_proofs(
                 statement = RecordedStatement.decode(event.media_type, data)
                 if (proof := statement.report("proof")) is not None:
                     manifest.check_weights(proof.external_data)
-                    report, verdicts = (
-                        proof,
-                        judge.envelope(statement.envelope, lines.get(event.statement, 0)),
-                    )
+                    verdicts = judge.envelope(statement.envelope, lines.get(event.statement, 0))
+                    report = proof
         if report is not None:
             signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
             claims = {(report.encode(), names) for names in signers or (frozenset(),)}
