@@ -22,20 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import (
-    Run,
-    best_answer,
-    labels_of,
-    objects,
-    output,
-    sigmoid,
-    softmax,
-    text_vector,
-    transcript,
-)
+from onnxreg.converters.evaluation import decoding
+from onnxreg.converters.evaluation.decoding import output, sigmoid, softmax
 from onnxreg.converters.evaluation.metric import Floats
-from onnxreg.converters.evaluation.predict import Runner, artifact_runner
-from onnxreg.converters.evaluation.tokens import TextTokenizer, runs, tag_scheme
+from onnxreg.converters.evaluation.predict import Run, Runner, artifact_runner
+from onnxreg.converters.evaluation.tokens import TextTokenizer
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, read_object
 from onnxreg.converters.tasks.generation import positions_of
@@ -58,10 +49,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class TextModel:
-    """A graph (an ONNX or ORT-format file), and what it needs to run on texts.
-
-    `labels` are in the order of the logits. `config` is the checkpoint's config.json.
-    """
+    """A graph file, and what it needs for texts. `labels` are in the order of the logits; `config` is config.json."""
 
     graph: Path
     tokenizer: TextTokenizer
@@ -91,7 +79,7 @@ def run_texts(
     max_tokens: int = 32,
     task: str | None = None,
 ) -> Answer:
-    """Run a graph on texts.
+    """Run a graph on texts. Raise InputError if they do not fit the graph, and ConversionError if it does not run.
 
     Args:
         texts: one text, or several texts for vectors.
@@ -100,7 +88,7 @@ def run_texts(
         task: the version's task. If it is unknown or contradicts the outputs, the outputs decide the kind of answer.
 
     Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}`,
-    `{completion}` or `{waveform, sampling_rate, truncated}`. Raises InputError if the texts do not fit the graph, and ConversionError if the graph does not run.
+    `{completion}` or `{waveform, sampling_rate, truncated}`.
     """
     if model.runner.length is not None:
         model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
@@ -171,13 +159,15 @@ def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], n
 
 
 def _spans(model: TextModel, text: str) -> list[Answer]:
-    names, windows = tag_scheme(model.labels).names, list(model.tokenizer.windows(text))
+    names, windows = decoding.tag_scheme(model.labels).names, list(model.tokenizer.windows(text))
     if not any(len(window.positions) for window in windows):
         return []
-    labels = labels_of(len(text), windows, [model.run(window.inputs) for window in windows], model.labels)
+    labels = decoding.labels_of(
+        len(text), windows, [model.run(window.inputs) for window in windows], model.labels
+    )
     return [
         {"start": start, "end": end, "label": names[label], "text": text[start:end]}
-        for start, end, label in runs(labels)
+        for start, end, label in decoding.runs(labels)
     ]
 
 
@@ -185,7 +175,7 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
     """Return the best answer in any window of the context, or None. The score is its probability in the window."""
     rows = list(model.tokenizer.windows(question, context))
     outputs = [model.run(row.inputs) for row in rows]
-    best = best_answer(outputs, rows)
+    best = decoding.best_answer(outputs, rows)
     if best is None:
         return None
     start, end, window = best
@@ -232,7 +222,7 @@ def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
     rows, items, pooling = [], [], "graph"
     for text in texts:
         row = model.tokenizer.row(prompt + text)
-        vector, states = text_vector(model.run(row.inputs), row.inputs, model.graph.name)
+        vector, states = decoding.text_vector(model.run(row.inputs), row.inputs, model.graph.name)
         item: Answer = {"text": text, "vector": vector.tolist(), "truncated": row.is_cut}
         if states is not None:
             pooling, parts = "mean", zip(row.tokens, row.offsets.tolist(), states.tolist(), strict=True)
@@ -262,10 +252,9 @@ def run_numbers(
 ) -> Answer:
     """Decode the outputs for an image or a sound. The table at the top of this file lists the possible answers.
 
-    `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of vocab.json
-    (for CTC). If no output is called `logits`, and there are `labels` or the task is image-classification, then the
-    first output counts as `logits`. Raises InputError if no answer fits the outputs, and ConversionError if the number
-    of labels is wrong.
+    `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of
+    vocab.json. If no output is called `logits`, the first output of a classifier (with `labels`, or by its task) counts
+    as `logits`. Raises InputError if no answer fits the outputs, and ConversionError if the number of labels is wrong.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")
@@ -288,7 +277,7 @@ def run_numbers(
         segments = [{"label": labels[at], "share": float(shares[at])} for at in order if shares[at] > 0]
         return {"segments": segments, "pixels": pixels.tolist()}
     if logits.ndim == 2:
-        return {"transcript": transcript(logits, words, config, name)}
+        return {"transcript": decoding.transcript(logits, words, config, name)}
     if logits.ndim == 1:
         return _classes(logits, labels, config, name)
     raise refuse(name, f"gives logits of {logits.ndim} axes for a row")
@@ -336,7 +325,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 def _objects(
     logits: Floats, boxes: Floats, labels: Sequence[str], least: float = LEAST_SCORE
 ) -> list[Answer]:
-    scores, classes, corners = objects(logits, boxes, labels)
+    scores, classes, corners = decoding.objects(logits, boxes, labels)
     return [
         {"label": labels[classes[at]], "score": float(scores[at]), "box": corners[at].tolist()}
         for at in np.argsort(-scores, kind="stable")

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from onnxreg.converters.evaluation import metrics
-from onnxreg.converters.evaluation.evaluators import EVALUATORS, Reading, TaskEvaluator, TokenSpans
+from onnxreg.converters.evaluation.evaluator import Reading, TaskEvaluator
+from onnxreg.converters.evaluation.evaluators import EVALUATORS, TokenSpans
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
     LEVEL,
@@ -59,10 +60,7 @@ RELATIVE_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request for an evaluation. `full_suite` is the whole file; `suite` is all of it or a half.
-
-    If the request names no outputs, all outputs of low precision are judged. `task` is the task of the export.
-    """
+    """A checked request for an evaluation. `full_suite` is the whole file; `suite` is all of it or a half."""
 
     request: EvaluationRequest
     task: str
@@ -85,7 +83,7 @@ class EvaluationPlan:
         return {**self.request.to_json(), "suite": str(self.full_suite.digest)}
 
     def warnings(self) -> list[str]:
-        """Return warnings about a suite that may give no verdict, or an unintended one."""
+        """Return warnings if the suite may give no verdict, or a verdict that the user does not expect."""
         gold = {span.label for item in self.suite.items for span in getattr(item, "spans", ())}
         messages = [
             f"the label map names {name[:80]}, which no gold of the suite has"
@@ -117,7 +115,7 @@ def plan_evaluation(
 ) -> EvaluationPlan:
     """Read the suite, whose path is relative to `directory`, and choose the metrics for an export task.
 
-    Raises NotFoundError if the suite is missing, InputError if a suite, metric or artifact does not fit the request.
+    Raises NotFoundError if the suite is missing, InputError if a suite, metric or artifact does not fit.
     """
     path = directory / request.suite
     if path.is_relative_to(Path.cwd()):
@@ -141,7 +139,7 @@ def plan_evaluation(
 def _plan(
     request: EvaluationRequest, task: str, full_suite: Suite, evaluator: type[TaskEvaluator]
 ) -> EvaluationPlan:
-    """Choose the half of the suite, if one is requested. Choose the requested metrics, or all that fit the items."""
+    """Choose the half of the suite, and the metrics: those requested, or all that fit the items."""
     suite = full_suite if request.half is None else full_suite.half(request.half, request.seed)
     of_task = [kind() for kind in metrics.METRICS if task in kind.tasks]
     names = ", ".join(metric.id for metric in of_task)
@@ -172,9 +170,9 @@ def _plan(
 
 
 class SourceEvaluation:
-    """Evaluates a source's artifacts. The source runs once for all artifacts.
+    """Evaluates artifacts of a source, which runs once for all of them.
 
-    `cache` stores the scores of each artifact. Its keys include `key`: all that can change the source's results.
+    `cache` stores the scores of each artifact. `key` is for its keys: all that can change the results of the source.
     """
 
     def __init__(
@@ -185,7 +183,7 @@ class SourceEvaluation:
         cache: Any = None,
         key: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raise InputError, with the position of the item, if the suite does not fit the source `subject`."""
+        """Raise InputError, with the position of the item, if the suite does not fit the source."""
         self.plan, self.subject, self._trust = plan, subject, trust_remote_code
         self._cache, self._key = cache, key
         self._loaded: dict[bool, tuple[Path, Runner]] = {}
@@ -217,10 +215,10 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """For each graph of a pipeline, choose the other graphs of its group (`TOGETHER`), which run with it.
+        """Choose the graphs that run with each graph of a pipeline: its group in `TOGETHER`, in its precision if
+        possible.
 
-        The others have the precision of the graph if possible, otherwise full precision. Raises InputError if no group
-        has all of its graphs in full precision.
+        Raises InputError if no group has all of its graphs in full precision.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}
@@ -254,8 +252,7 @@ class SourceEvaluation:
     def judge(self, path: Path | None) -> list[Judgement]:
         """Judge a file by every metric. If `path` is None, judge the source itself.
 
-        Raises InputError if the suite does not fit the model, ConversionError if the file does not run, and
-        EvaluationError if the source or a metric fails.
+        Raises ConversionError if the file does not run, and EvaluationError if the source or a metric fails.
         """
         graphs = {} if path is None else self.graphs.get(path, {"": path})
         files = tuple(graphs.values())
@@ -307,7 +304,7 @@ class SourceEvaluation:
         return tables
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
-        """Time a file and its parent on a short and a long input. Results call the files `path` and `parent_path`."""
+        """Time a file and its parent on a short and a long input. The results name them `path` and `parent_path`."""
         inputs = typical_inputs(self._feeds)
         return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
@@ -351,10 +348,10 @@ def nothing_to_judge() -> InputError:
 
 
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
-    """Judge artifacts of a draft. Return the draft with verdicts, checks, certificates and (if requested) item scores.
+    """Judge the requested artifacts of a draft, or all in low precision. Return the draft with verdicts and
+    certificates.
 
-    Raises InputError if the suite does not fit the model, or if there is nothing to judge. Raises ConversionError if an
-    artifact does not run.
+    Raises InputError if there is nothing to judge, and ConversionError if an artifact does not run.
     """
     plan, request, subject, root = evaluation.plan, evaluation.plan.request, evaluation.subject, draft.root
     evaluation.join(draft)
@@ -412,10 +409,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
 def time_judged(
     evaluation: SourceEvaluation, draft: Draft, base: Path | None = None, progress: Progress = SILENT
 ) -> Iterator[Latency]:
-    """Time each judged artifact beside its nearest ancestor in full precision, or beside `base`.
-
-    Graphs that work together are not timed.
-    """
+    """Time each judged artifact beside its nearest ancestor in full precision, or beside `base`. Skip pipelines."""
     if evaluation.subject.is_joint:
         return
     artifacts = {artifact.path: artifact for artifact in draft.artifacts}
@@ -434,7 +428,7 @@ def time_judged(
 
 
 class FigureDifference(Record, frozen=True):
-    """A figure of a certificate that differs from the item scores. `metric` may name a check; it is "" for the verdict."""
+    """A figure of a certificate that differs from the item scores. `metric` names a metric or a check, or is empty."""
 
     metric: str
     key: str

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import Run
 from onnxreg.converters.evaluation.metric import Floats
-from onnxreg.converters.evaluation.predict import MASK
+from onnxreg.converters.evaluation.predict import MASK, Run
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import runtime_version
@@ -145,10 +144,7 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 def measure_chains(
     root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
 ) -> LatencyTable:
-    """Time a row through each chain of graphs. The first graph gets `feed`; each other graph gets outputs of the first.
-
-    Raises ConversionError about a chain that does not run.
-    """
+    """Time a row through each chain of graphs. The first graph gets `feed`, each other graph outputs of the first."""
     sessions = _load({path: root / path for paths in chains for path in paths}, benchmark)
     return _time([(tuple(paths), 1, feed) for paths in chains], sessions, benchmark)
 
@@ -221,7 +217,7 @@ def _figures(*values: float) -> list[float]:
 def compare_files(
     files: Mapping[str, Path], pairs: Sequence[tuple[str, str]], max_tokens: int | None
 ) -> LatencyTable:
-    """Time each file beside its parent on random inputs. A pair is the path of a file and the path of its parent.
+    """Time each file beside its parent on random inputs. A pair is (path, parent's path).
 
     Raises ConversionError if a file does not load or run.
     """

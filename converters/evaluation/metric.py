@@ -177,7 +177,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched_message(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the message about gold `labels`, with their counts of spans, that a model with the labels `names` lacks."""
+    """Return the message about gold `labels` (with their spans' counts) that a model with the labels `names` lacks."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (
@@ -251,9 +251,9 @@ class Metric:
         return self.names
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Return the scores of an item, a number for each column; by default, the numbers of the prediction.
+        """Return the scores of an item, one for each column; by default, the numbers of the prediction.
 
-        `reference` is the parent's prediction, even if the scored model is the parent.
+        `reference` is the parent's prediction.
         """
         return [float(number) for number in np.ravel(prediction)]
 
@@ -355,11 +355,8 @@ class Metric:
     ) -> Judgement:
         """Judge an artifact. A refused part makes it refused; an unknown part or a doubt makes it unknown.
 
-        Args:
-            loss, interval: the loss of the whole artifact, and its interval.
-            doubts: doubts about the whole artifact; they count like the doubts of a part.
-            proof: the reasons to give if the artifact is certified.
-            notes: further reasons to give with any verdict.
+        `loss` and `interval` are of the whole artifact. `proof` has the reasons to give if it is certified, and `notes`
+        the reasons to give with any verdict.
         """
         limit = self.limit
         lost = [f"{part.losing}, the limit is below {limit:g}" for part in parts if part.state == "refused"]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import MOST_OBJECTS, LabelledRows
+from onnxreg.converters.evaluation.decoding import runs
 from onnxreg.converters.evaluation.metric import (
     CHECKED,
     RESAMPLES,
@@ -30,8 +30,8 @@ from onnxreg.converters.evaluation.metric import (
     percentiles,
     unmatched_message,
 )
+from onnxreg.converters.evaluation.rows import MOST_OBJECTS, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture
-from onnxreg.converters.evaluation.tokens import runs
 from onnxreg.converters.passes.samples import cosines
 from onnxreg.converters.runtime.golden import INFINITE, magnitude
 from onnxreg.converters.source.toolchain import PlugIns
@@ -89,10 +89,7 @@ class MacroF1(Accuracy):
 
 
 class Top1(Metric):
-    """The share of rows whose right class has the largest value (`sklearn.metrics.top_k_accuracy_score`).
-
-    A row's score is the rank of the right class, from 0.
-    """
+    """The share of rows whose right class has the largest value (`sklearn.metrics.top_k_accuracy_score`)."""
 
     id = "top_1"
     tasks = ROWS
@@ -326,10 +323,7 @@ class CharacterF(Metric):
 
 
 class Perplexity(Metric):
-    """The exponential of the mean negative log-likelihood of a completion's tokens, in nats.
-
-    The loss is relative: 0.05 means a perplexity 5 % above the parent's.
-    """
+    """The exponential of a token's mean negative log-likelihood, in nats. The loss 0.05 is 5 % above the parent."""
 
     id = "perplexity"
     tasks = frozenset({"text-generation"})

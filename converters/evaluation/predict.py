@@ -4,7 +4,7 @@ Each run uses a single thread, so sums are added in the same order on any machin
 as on a device; a PyTorch module gets several texts of equal shape.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import Reading, Run
+from onnxreg.converters.evaluation.evaluator import Reading
 from onnxreg.converters.passes import conversion, model_builder, samples
 from onnxreg.converters.passes.merge_decoders import PAST
 from onnxreg.converters.passes.samples import Feed
@@ -24,6 +24,8 @@ from onnxreg.converters.tasks.generation import EMBED, ENCODER, TOKENS, Generato
 from onnxreg.schema.core.errors import ConversionError, RegError, why
 from onnxreg.schema.core.units import count_cores
 
+Run = Callable[[Feed], Mapping[str, Any]]
+"""A function that runs a model on arrays by name. Several threads may call it at once."""
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000
 """The maximum number of rows of a run, and the maximum number of values of its largest input."""
@@ -117,8 +119,8 @@ def parent_runner(
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
     """Return the runner of a model file on the CPU. Raise ConversionError if ONNX Runtime cannot load it.
 
-    A graph of fixed shapes gets padded inputs. Its outputs in `per_token` lose the padding. `padding` is the
-    checkpoint's `pad_token_id`.
+    A graph of fixed shapes gets inputs that are padded (tokens with `padding`). Its outputs in `per_token` lose the
+    padding.
     """
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
@@ -154,8 +156,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 def runner_of(graphs: Mapping[str, Path], directory: Path) -> "Runner":
     """Return a runner of a pipeline. `graphs` has its graphs by member; `directory` has the checkpoint's config.
 
-    The runner of an encoder-decoder returns the generated tokens of a row, without the prompt. The runner of other
-    pipelines returns the vectors that the graphs compute.
+    It returns the tokens that an encoder-decoder generates, without the prompt, or the vectors of other pipelines.
     """
     if EMBED in graphs:
         chat = Generator(graphs, read_json(directory / CONFIG)["image_token_id"])

@@ -49,10 +49,7 @@ class Fixture(msgspec.Struct, frozen=True):
 
 
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
-    """Read a fixture from `{text, gold_spans: [{start, end, label, text?}]}`.
-
-    Raises InputError if a text is missing, if offsets do not fit the text, or if spans of a label overlap.
-    """
+    """Read a fixture from `{text, gold_spans: [{start, end, label, text?}]}`. Raise InputError if it is malformed."""
     text, rows = convert(row.get("text"), Word, f"{position}: `text`"), first(row, SPANS_KEYS)
     spans = []
     for number, value in enumerate(convert(rows, list[dict[str, Any]], f"{position}: `gold_spans`"), start=1):
@@ -193,7 +190,7 @@ def match_labels(
 
     The user's label map comes first. Any other label is replaced if exactly one label of the model has the same name,
     whatever the case and separators. With `label_names`, OpenMed's spellings of a name are equal, too. Raises
-    InputError if the label map maps to a label that the model lacks, or excludes a label that the model has.
+    InputError if the label map gives a label that the model lacks, or leaves out a label that it has.
     """
     openmed = Path(__file__).with_name("openmed_labels.json")
     names = json.loads(openmed.read_bytes()) if request.label_names == "openmed" else {}

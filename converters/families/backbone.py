@@ -39,8 +39,7 @@ def load_backbone(
 ) -> LoadedBackbone:
     """Load the backbone of a family. Paths are relative to `directory`.
 
-    Raises InputError if the user did not consent to the factory, or if a weight or the classes are wrong. Raises
-    ConversionError if the module does not accept the input.
+    Raises InputError for code without consent, wrong weights or classes; ConversionError if the module does not run.
     """
     import torch
 

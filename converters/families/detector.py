@@ -56,11 +56,10 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 
 
 def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
-    """Return the embeddings of a file's rows.
+    """Return the embeddings of a file's rows. Raise InputError if an array is missing or does not fit the backbone.
 
     The file may store them as the array `embedding`. If it does not, or if `images` is True, the backbone (`session`)
-    computes them from the array `input`. Raises NotFoundError if the file is missing, and InputError if an array is
-    missing or does not fit the backbone.
+    computes them from the array `input`.
     """
     import numpy as np
 
@@ -197,8 +196,7 @@ class Detector:
 def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None = None) -> Detector:
     """Fit a detector on embeddings `[n, d]`. `percentile` is above 50 and below 100.
 
-    Raises InputError if there are too few distinct rows, or if `rows` and `held_out` share a row. Raises the errors of
-    `estimate_covariance`.
+    Raises InputError for too few distinct rows, for a row in both files, and as `estimate_covariance` does.
     """
     import numpy as np
 

@@ -16,8 +16,8 @@ from onnxreg.converters.evaluation.evaluate import (
     plan_evaluation,
     time_judged,
 )
-from onnxreg.converters.evaluation.evaluators import LabelledRow
 from onnxreg.converters.evaluation.latency import PAIRS, LatencyTable, measure_chains
+from onnxreg.converters.evaluation.rows import LabelledRow
 from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_backbone
 from onnxreg.converters.families.detector import (
     DISTANCE,
@@ -100,8 +100,7 @@ class FamilyPlan:
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:
     """Find and hash a family's checkpoints and files of rows. No model runs.
 
-    Raises NotFoundError or InputError if a file cannot be read, or if a factory's arguments contain a path of this
-    machine.
+    Raises NotFoundError or InputError if a file cannot be read, or if a factory's argument is a path of this machine.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
     spec, function = document.backbone, None

@@ -23,8 +23,7 @@ BATCH = "batch"
 class Head:
     """The linear layers of a head, with an activation between them. Each layer is `x @ weight.T + bias`.
 
-    `layers` are pairs of `weight` (float32 `[out, in]`) and `bias` (float32 `[out]`). `classes` are in the order of the
-    logits.
+    `layers` are pairs of `weight` (float32 `[out, in]`) and `bias`. `classes` are in the order of the logits.
     """
 
     name: str

@@ -39,8 +39,7 @@ def adopt(
     """Make a draft of a directory, or of a list of .onnx and .ort files and their companions.
 
     `workspace` is an empty directory. `options` are arguments of `survey_files`. With `is_foreign`, the verdicts of a
-    manifest do not count. Raises NotFoundError if the directory is missing, and InputError if its files cannot make a
-    version.
+    manifest do not count. Raises NotFoundError or InputError if the files cannot make a version.
     """
     intake = Intake(workspace, check_name(name))
     if not isinstance(source, Path):

@@ -198,7 +198,7 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
 
 
 def _companions(root: Path, manifest: ManifestV1) -> tuple[Found, ...]:
-    """Return the files of a manifest that are not artifacts. A file with several roles gets the first."""
+    """Return the files of a manifest beside its artifacts. A file with several roles gets the first."""
     files = []
     for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
         if path is not None:

@@ -19,9 +19,9 @@ from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan, plan_outputs, plan_steps
 from onnxreg.converters.evaluation.evaluate import BASE, time_judged
-from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import combine
+from onnxreg.converters.evaluation.rows import content
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
@@ -47,7 +47,7 @@ A mixed candidate uses dynamic INT8 for the matrix products that tolerate it. Th
 bits in blocks of 128. For these products, the first candidate rounds activations too, and the second does not.
 """
 MAX_GROUPS = 12
-"""For this many of the largest groups of products, the effect of INT8 is measured. Others count as most sensitive."""
+"""The number of groups of products, the largest first, for which the effect of INT8 is measured. Others come last."""
 ALPHA = 0.6
 """The share of the activations' range that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}

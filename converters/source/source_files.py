@@ -226,12 +226,10 @@ def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
 
 
 def _last(path: str) -> str:
-    """Return the last part of a path; `~` for a person's home directory."""
     return "~" if _HOME.fullmatch(path) else re.split(r"[\\/]", path.rstrip("\\/"))[-1]
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """Return the pattern of absolute paths within a text."""
     folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
@@ -267,7 +265,7 @@ def scrub_file(
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Link a file under another name, or copy it if that is impossible. Raises FileExistsError if `target` exists."""
+    """Link a file under another name, or copy it if no link is possible. Raise FileExistsError if `target` exists."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         target.hardlink_to(source)

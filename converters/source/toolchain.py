@@ -64,7 +64,7 @@ def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
 
 @cache
 def tools() -> Mapping[str, str]:
-    """Return the versions for a cache key: those of all tools, of onnxreg and of all packages with plug-ins."""
+    """Return the versions for a cache key: all tools, onnxreg, and all packages with plug-ins."""
     entries = (entry for kind in PLUG_INS for entry in entry_points(group=f"onnxreg.{kind}"))
     packages = {entry.dist.name for entry in entries if entry.dist is not None}
     return tool_versions((*OTHERS, "onnxreg", *sorted(packages)))
@@ -145,7 +145,7 @@ class PlugIns(Generic[T]):
     """The plug-ins of a kind: onnxreg's (`built_in`), and those that other packages declare as entry points of `group`.
 
     `noun` is the kind with an article, such as `a pass`. `accept` turns a loaded object into a plug-in or returns None.
-    `find` and `names` raise ConflictError if two packages use a name. `find` does not check this for built-in plug-ins.
+    `find` and `names` raise ConflictError if two packages use a name; `find` does not check built-in names.
     """
 
     group: str

@@ -78,7 +78,7 @@ MAX_EDGE = 4096  # the maximum width and height of an image for a model of timm,
 PARAMETER_BYTES = 12
 LABELS = "id2label.json"
 MAX_GOLDEN_VALUES = 2**19
-"""A graph without a mask has no golden vectors if its inputs or its outputs have more values than this."""
+"""The most values that inputs or outputs of golden vectors may have, for a graph without a mask."""
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
@@ -105,10 +105,9 @@ class Graphs:
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A trained checkpoint in memory.
+    """A trained checkpoint in memory: a torch module in float32 and evaluation mode, with eager attention.
 
-    `model` is a torch module in float32 and evaluation mode, with eager attention, without a KV cache. `tokenizer` is a
-    fast tokenizer or None. `labels` are in the order of the logits, and may be empty.
+    `tokenizer` is a fast tokenizer or None. `labels` are in the order of the logits, and may be empty.
     """
 
     model: Any
@@ -127,7 +126,7 @@ class Saved(Task):
     patterns: ClassVar[tuple[str, ...]] = ()
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        """Return the names of further files: those that affect the graphs, and those that are only published."""
+        """Return the names of two kinds of files: files that affect the graphs, and files that are only published."""
         return [], []
 
     def find(self, source: str) -> LocatedSource:
@@ -242,7 +241,6 @@ class Saved(Task):
 
 
 def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
-    """Describe an adapter and its base model as a single source, whose digest covers both."""
     if not (location.directory / ADAPTER_WEIGHTS).is_file():
         raise InputError(f"the adapter has no {ADAPTER_WEIGHTS}", "save it as safetensors, with peft")
     own = located_source(location, ADAPTER_FILES)
@@ -458,8 +456,7 @@ def refuse_timm(config: Mapping[str, Any]) -> None:
 def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = False) -> Any:
     """Load the torch module of a checkpoint with all its trained weights.
 
-    Raises HostError if the model does not fit into the free memory, InputError if weights are missing, unused, or of
-    other shapes than config.json says.
+    Raises HostError if the memory is too small, and InputError for missing, unused or misshapen weights.
     """
     with no_collection():
         import pickle
@@ -558,7 +555,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """Return the tokenizer if it encodes like `tokenizer.json`, otherwise a tokenizer made from that file."""
+    """Return the tokenizer if it encodes like `tokenizer.json`. Otherwise, make a tokenizer from that file."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -577,7 +574,7 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 def _spelling(slow: Any) -> Any:
     """Return the fast form of VITS's tokenizer: a token for each letter, and the token 0 around each letter.
 
-    Raises InputError if another program spells the texts. At the ends of a text, the slow form may leave out a zero.
+    Raises InputError if another program spells the texts. The slow form may leave out a zero at an end of a text.
     """
     import numpy as np
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
@@ -620,7 +617,7 @@ def _encoded(backend: Any) -> list[Any]:
 def find_base(directory: Path, find: Callable[[str], Location]) -> Location | None:
     """Return the base model that an adapter's config names; None if the directory has no adapter.
 
-    Raises InputError if the base model is missing or has an adapter itself, or if the directory also has a whole model.
+    Raises InputError if the base model is missing or is an adapter, or if the directory also has a whole model.
     """
     if not (directory / ADAPTER_CONFIG).is_file():
         return None

@@ -60,7 +60,7 @@ class Factory:
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digests of `files` by name. An installed factory has one digest: of its name, package and version."""
+        """The digests of `files` by name. An installed factory has a digest of its name, package and version."""
         digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
         return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
@@ -210,8 +210,8 @@ def _function(factory: Factory) -> Any:
 class Consent:
     """The code that the user allowed to run: `names` from `--allow-code`, and a factory that was typed as the `source`.
 
-    `net.py:build` allows a function, `net.py` all functions in the file. With `is_recorded`, the factory's name is from
-    a manifest, so the factory is not searched in the working directory.
+    `net.py:build` allows a function, `net.py` all functions in the file. If `is_recorded`, a manifest names the
+    factory, which is then not searched in the working directory.
     """
 
     names: frozenset[str] = frozenset()
@@ -230,7 +230,7 @@ class Consent:
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
         """Raise InputError unless the user allowed this code. The error names the command-line option that allows it.
 
-        `source` is the export's source, if it names the factory. No code runs.
+        `source` is the export's source, if the source is the factory. No code runs.
         """
         if source is not None and source == self.source:
             return
@@ -293,7 +293,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """A finder of imports that allows only modules that the digest covers, installed modules, and onnxreg."""
+    """A finder of imports. It allows modules that the digest covers, installed modules, and onnxreg."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)
@@ -323,7 +323,7 @@ class _Guard:
 
 @contextmanager
 def _guarded_imports(factory: Factory) -> Iterator[None]:
-    """A context in which modules are searched in the factory's `paths` first. `_Guard` checks all imports."""
+    """A context that searches modules in the factory's `paths` first. `_Guard` checks all imports."""
     _roots()
     guard, before = _Guard(factory), (list(sys.path), sys.dont_write_bytecode)
     sys.path[:0] = factory.paths

@@ -54,7 +54,7 @@ STAGES = {
 }
 EMBED, VISION = "embed_tokens", "vision_encoder"
 GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT), (EMBED, VISION, DECODER))
-"""The sets of graphs that generate text together. The last set is that of a model that also reads images."""
+"""The sets of graphs that generate text together. The last set also reads images."""
 EMBEDS, FEATURES = "inputs_embeds", "image_features"
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
@@ -73,7 +73,7 @@ EARLIER = f"past_{TARGET}"
 LENGTHS = (3, 1, 7)
 INPUTS = (*REQUIRED, "position_ids")
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
-"""The rows, earlier tokens and new tokens of each sample of a causal decoder. In a batch, row 0 is padded."""
+"""The rows, earlier tokens and new tokens of each sample of a causal decoder. Row 0 of several rows is padded."""
 STEPS = 20
 TIE = 1e-3  # two logits are equal if they differ by at most this share of the largest logit
 
@@ -84,7 +84,7 @@ class Seq2Seq(Saved):
     members, merged = STAGES, {MERGED: (DECODER, NEXT)}
 
     def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        """Make the encoder's `Part`. Its samples are a row, a batch, and a row of another size."""
+        """Make the part `encoder`. Its samples are a row, a batch, and a row of another size."""
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
         axes = {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)}
@@ -132,8 +132,8 @@ class ProcessedSeq2Seq(Seq2Seq):
 def decoder_of(model: Any, states: Callable[..., Any], width: int) -> Any:
     """Return a torch module that runs the decoder, and returns its logits and its KV cache.
 
-    If the module is given a KV cache, it leaves the encoder's keys and values out of its result. `states` is the class
-    of the encoder's output, which wraps hidden states. `width` is the size of the last axis of hidden states.
+    The module returns the encoder's keys and values only if it gets no KV cache. `states` is the class of the encoder's
+    output, and `width` the size of the last axis of hidden states.
     """
     import torch
     from transformers import EncoderDecoderCache
@@ -166,7 +166,7 @@ def decoder_of(model: Any, states: Callable[..., Any], width: int) -> Any:
 
 
 def decoders(model: Any, encoder: Part, states: Callable[..., Any]) -> dict[str, Part]:
-    """Return a `Part` for each decoder, by member. Samples for a decoder are outputs of the graph before it."""
+    """Return a `Part` for each decoder, by member. The samples for a decoder are outputs of the graph before it."""
     import numpy as np
     import torch
 
@@ -359,9 +359,8 @@ class TextGeneration(CausalDecoder):
 def genai_settings(model: Any, decoder: Part, length: int) -> dict[str, Any] | None:
     """Return the `genai_config.json` with which onnxruntime-genai runs a decoder on at most `length` tokens.
 
-    The settings give every decoder the type `llama`, because all that differs between decoders is in the graph. Returns
-    None if the model names no token that ends a text, or if the values in its KV cache have other sizes than the keys.
-    Then onnxruntime-genai would fail.
+    Every decoder gets the type `llama`, because all that differs between decoders is in the graph. Returns None for a
+    model without a token that ends a text, and for a KV cache whose values have other sizes than its keys.
     """
     own, general = model.generation_config, model.config
     names = [f"{kind}_token_id" for kind in ("bos", "eos", "pad")]
@@ -429,7 +428,7 @@ def answer_of(model: Any, feed: Feed, start: int | None = None, **more: Any) -> 
 def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
     """Check that graphs generate the same tokens as their model, and add the check to the draft.
 
-    Raises ConversionError if graphs of full precision choose another token than the model at a step of an answer.
+    Raises ConversionError if graphs in full precision choose another token than the model.
     """
     family = draft.fields.get("model_family", {"members": []})
     names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
@@ -458,7 +457,7 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
 
 
 def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool, states: list[Any]) -> float:
-    """Give the graphs the model's tokens, and return the share of steps at which they choose the model's next token."""
+    """Return the share of tokens that the graphs choose like the model. Each step starts from the model's tokens."""
     import numpy as np
 
     model, equal = Generator(paths, answers[0].image_token), []
@@ -526,7 +525,7 @@ class Rules(msgspec.Struct, frozen=True):
         return limit if self.positions is None else max(1, min(limit, self.positions - start + 1))
 
     def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
-        """Change the next token's scores by the rules. `ids` are the tokens so far, with a prompt of `start` tokens."""
+        """Change the scores of the next token. `ids` are the tokens so far, with a prompt of `start` tokens."""
         import numpy as np
 
         def drop(tokens: Iterable[int]) -> None:
@@ -590,7 +589,7 @@ class Generator:
         return {HIDDEN: self._run(ENCODER, feed, STATES)[STATES], **mask}
 
     def decoding(self, states: Feed) -> Callable[[Any], Any]:
-        """Return a function that computes the logits after tokens (`[rows, n]`). `states` are from `encode`."""
+        """Return a function from tokens (`[rows, n]`) to the logits of the next token. `states` are from `encode`."""
         state, count = {**states}, 0
 
         def decode(tokens: Any) -> Any:

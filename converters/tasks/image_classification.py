@@ -67,7 +67,7 @@ class ImageClassificationOptions(PassParams, title="Options"):
 
 
 class ImageClassification(Task):
-    """The task of a module, made by a factory, that classifies images, `[batch, channels, height, width]`."""
+    """The task of a factory's module that classifies images, `[batch, channels, height, width]`."""
 
     id, exporter = "image-classification", "TransformersExport"
     products = ("MatMul", "Gemm", "Conv")
@@ -208,8 +208,8 @@ def subject_of(
 def load_into(module: Any, path: Path) -> None:
     """Fill a torch module with the weights in a file of safetensors or of `torch.save`.
 
-    A prefix in `PREFIXES` is removed from all names if the module lacks it. Raises InputError unless the file has
-    exactly the module's tensors; only counters of batches may be missing.
+    Names lose a prefix in `PREFIXES` that the module lacks. Raises InputError unless the file has exactly the module's
+    tensors; only counters of batches may be missing.
     """
     expected = module.state_dict()
     weights = _read(path)

@@ -28,7 +28,7 @@ DRAWN_SIZE, SAMPLES = (331, 247), 64
 """The width and height of a test image, and how many of its preprocessed values a manifest has."""
 IMAGE_TOLERANCE = 1e-4
 SOUND_TOLERANCE = 1e-3
-"""Preprocessed sounds are equal up to this difference, since rounding changes logarithms of near silence."""
+"""The largest difference between equal sounds after preprocessing: rounding changes logarithms of near silence."""
 
 
 class Processed(Saved):
@@ -183,7 +183,7 @@ class Processor:
 
 
 def draw_sound(rate: int, seconds: float) -> Any:
-    """Generate two tones that grow and fade, under noise of a fixed seed: float32."""
+    """Generate two tones that grow and fade, with noise of a fixed seed: float32."""
     import numpy as np
 
     time = np.arange(int(rate * seconds)) / rate
@@ -193,7 +193,7 @@ def draw_sound(rate: int, seconds: float) -> Any:
 
 
 def draw_photographs(is_square: bool = False) -> list[Any]:
-    """Generate coloured tiles under noise of a fixed seed. If the images are scaled, each filter gives other pixels."""
+    """Generate coloured tiles with noise of a fixed seed. Each filter for scaling gives other pixels."""
     import numpy as np
     from PIL import Image
 
@@ -210,7 +210,7 @@ def draw_photographs(is_square: bool = False) -> list[Any]:
 def read_image(path: Path, preprocessing: Preprocessing, frames: int = 0) -> Any:
     """Read an image as a graph's input (float32, batch 1). Raise InputError if it is not an image.
 
-    With `frames`, the input is a video: this number of images of an animation, at equal distances.
+    With `frames`, the input is a video: this number of images from an animation, at equal distances.
     """
     import numpy as np
 
@@ -390,7 +390,7 @@ def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Compute Whisper's log-mel spectrogram (Hann windows, Slaney's mel bands). log10 is at least its maximum - 8."""
+    """Compute Whisper's log-mel spectrogram: Hann windows, Slaney's mel bands, logarithms up to 8 below the largest."""
     import numpy as np
 
     size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate

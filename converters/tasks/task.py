@@ -202,7 +202,7 @@ SPEAKERS = ("Whisper", "Moonshine")  # the families whose input is sound, even w
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
     """Return the head of the first architecture in a parsed config.json; None if it is unknown.
 
-    If several of `HEADS` fit, the first of this `modality` is returned, or else the first.
+    If several of `HEADS` fit, a head of this `modality` is preferred.
     """
     names = config.get("architectures") if isinstance(config, dict) else None
     if not names and isinstance(config, dict) and TIMM in config:
@@ -312,8 +312,8 @@ class Task(ABC):
     """A kind of source, with typed options.
 
     `paths` are the options whose values are files. The other attributes are for the task's recipe. `exporter` is the
-    first pass. `members` are the files of several graphs, by name. `merged` names the two decoders of each member that
-    `MergeDecoders` makes. `quantizer` turns the weights of the operators in `products` into INT8. For the members in
+    first pass. `members` are the files of several graphs, by name. `merged` maps each member that `MergeDecoders` makes
+    to its two decoders. `quantizer` turns the weights of the operators in `products` into INT8. For the members in
     `tables`, `EmbeddingQuantization` turns embedding tables into INT8 instead.
     """
 
@@ -355,9 +355,9 @@ class Task(ABC):
         return value
 
     def seek(self, source: str) -> str | None:
-        """Return the source's hub id, or None if the source is on this machine. Fetch nothing.
+        """Return the hub id of a source; None for a source on this machine. Fetch nothing.
 
-        Raises NotFoundError if the source is neither a hub id nor on this machine.
+        Raises NotFoundError for any other source.
         """
         return hub_id(source)
 

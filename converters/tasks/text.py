@@ -40,7 +40,7 @@ BOXES, PIXELS = "bbox", "pixel_values"
 OTHER_INPUTS = (PIXELS, "input_features", "input_values")
 MOST_BOX = 1000  # the width and height of a page, in the units of the input `bbox`
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight", "token_type_embeddings_0.weight")
-"""A weight with such a name shows that a model uses token types, even if the config does not say it (XLNet)."""
+"""The names of weights of models that use token types, even if the config does not say it (XLNet)."""
 LEAST_LOGIT = -88.7  # of a cell in another column than the answer, where TAPAS gives -10,000
 ROW_LENGTHS = ((13,), (48, 31, 7))
 
@@ -220,7 +220,7 @@ class TextTask(Saved):
         return self.graph(checkpoint, module, int(self.options.max_seq_length))
 
     def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int, without: str = "") -> Graphs:
-        """Make the graph of a module, but not the output `without`. Texts have at most `length` tokens."""
+        """Make the graph of a module, without the output called `without`. Texts have at most `length` tokens."""
         length, page = longest(length, checkpoint.model), None
         inputs = input_names(checkpoint, self.head)
         if PIXELS in inputs:
@@ -258,9 +258,9 @@ class Tables(TextTask):
 
 
 class Speech(TextTask):
-    """The task of VITS, which speaks a text: `waveform`, `[batch, samples]`, and `sequence_lengths`, `[batch]`.
+    """The task of VITS, which speaks a text. The outputs are `waveform` (`[batch, samples]`) and `sequence_lengths`.
 
-    The graph has no noise, so that a text always sounds the same. The weights that decide durations stay floats.
+    The graph has no noise, so a text always sounds the same. The weights that decide durations stay floats.
     """
 
     quantizer = "WeightQuantization"
@@ -479,7 +479,7 @@ class Towers(Saved):
 
 
 class NamedObjects(Towers):
-    """The task of detectors such as OWL-ViT, as one graph. Each image has equally many texts, which name objects."""
+    """The task of detectors such as OWL-ViT, as one graph. Texts name objects: equally many for each image."""
 
     members = {}
 

@@ -17,9 +17,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.answers import TextModel, run_texts
+from onnxreg.converters.evaluation.decoding import NOTHING, decode, tag_scheme
 from onnxreg.converters.evaluation.evaluate import plan_evaluation
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan, match_labels
-from onnxreg.converters.evaluation.tokens import NOTHING, TextTokenizer, TokenRow, decode, tag_scheme
+from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 

@@ -18,7 +18,6 @@ from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import (
     Document,
-    LabelledRow,
     LabelledText,
     Question,
     TextPair,
@@ -26,6 +25,7 @@ from onnxreg.converters.evaluation.evaluators import (
     Transcript,
 )
 from onnxreg.converters.evaluation.metric import EvaluationError, ScoreTable, percentiles
+from onnxreg.converters.evaluation.rows import LabelledRow
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.source import toolchain
 from onnxreg.schema.core.errors import HostError, InputError, RegError

@@ -15,16 +15,9 @@ from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluate import recompute
-from onnxreg.converters.evaluation.evaluators import (
-    Document,
-    LabelledBoxes,
-    LabelledPixels,
-    LabelledRow,
-    LabelledRows,
-    Question,
-    Texts,
-)
+from onnxreg.converters.evaluation.evaluators import Document, Question, Texts
 from onnxreg.converters.evaluation.metric import Metric, ScoreTable, metric_errors
+from onnxreg.converters.evaluation.rows import LabelledBoxes, LabelledPixels, LabelledRow, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError

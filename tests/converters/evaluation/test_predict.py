@@ -14,15 +14,10 @@ import transformers
 from support.evaluation import subject_of
 from support.graphs import graph
 
-from onnxreg.converters.evaluation.evaluators import (
-    LabelledRow,
-    LabelledRows,
-    Run,
-    TokenSpans,
-    output,
-    text_vector,
-)
-from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
+from onnxreg.converters.evaluation.decoding import output, text_vector
+from onnxreg.converters.evaluation.evaluators import TokenSpans
+from onnxreg.converters.evaluation.predict import Run, artifact_runner, parent_runner, predict
+from onnxreg.converters.evaluation.rows import LabelledRow, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.schema.core.errors import ConversionError
 

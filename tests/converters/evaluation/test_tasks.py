@@ -21,7 +21,8 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation, plan_evaluation
-from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
+from onnxreg.converters.evaluation.evaluators import EVALUATORS
+from onnxreg.converters.evaluation.rows import LabelledRows
 from onnxreg.converters.evaluation.suite import load
 from onnxreg.converters.request import ExportRequest
 from onnxreg.converters.tasks.task import ExportSubject, Part
