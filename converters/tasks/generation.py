@@ -14,8 +14,10 @@ A model that generates a text from images and texts (`ImageTextDecoder`) has oth
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -439,7 +441,7 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
         version[names.get(artifact.path, DECODER)] = artifact
     checks: dict[str, list[dict[str, Any]]] = {}
     for version in versions.values():
-        states: list[Any] = []  # filled by the first set; both have the same encoder
+        states: dict[int, Any] = {}  # both sets have the same encoder
         for graphs in (graphs for graphs in sets if version.keys() >= {*graphs}):
             is_exact = version[graphs[0]].precision == "float32"
             paths = {name: draft.root / version[name].path for name in graphs}
@@ -456,14 +458,22 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
     return replace(draft, artifacts=tuple(map(checked, draft.artifacts)))
 
 
-def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool, states: list[Any]) -> float:
-    """Return the share of tokens that the graphs choose like the model. Each step starts from the model's tokens."""
+def _share(
+    answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool, states: dict[int, Any]
+) -> float:
+    """Return the share of tokens that the graphs choose like the model. Each step starts from the model's tokens.
+
+    Answers are compared in parallel. `states` keeps the encoder's outputs for each answer.
+    """
     import numpy as np
 
-    model, equal = Generator(paths, answers[0].image_token), []
-    states += [model.encode(answer.feed) for answer in answers[len(states) :]]
-    for answer, inputs in zip(answers, states, strict=True):
-        decode, before = model.decoding(inputs), answer.prompt
+    model = Generator(paths, answers[0].image_token)
+
+    def compare(number: int) -> list[Any]:
+        answer, equal = answers[number], []
+        if number not in states:
+            states[number] = model.encode(answer.feed)
+        decode, before = model.decoding(states[number]), answer.prompt
         for step in range(answer.tokens.shape[1]):
             logits, expected = decode(before), answer.tokens[:, step]
             gap = logits.max(1) - np.take_along_axis(logits, expected[:, None], 1)[:, 0]
@@ -476,6 +486,10 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
                     OPTIMUM,
                 )
             before = expected[:, None]
+        return equal
+
+    with ThreadPoolExecutor() as threads:
+        equal = [*chain.from_iterable(threads.map(compare, range(len(answers))))]
     return float(f"{np.concatenate(equal).mean():.6g}")
 
 
@@ -567,7 +581,8 @@ class Generator:
 
     def __init__(self, paths: Mapping[str, Path], image_token: int = -1) -> None:
         self._paths, self._image_token = paths, image_token
-        self._sessions = {name: load_session(path) for name, path in paths.items()}
+        with ThreadPoolExecutor() as threads:
+            self._sessions = dict(zip(paths, threads.map(load_session, paths.values()), strict=True))
 
     def decoder(self, step: int) -> str:
         return MERGED if MERGED in self._paths else NEXT if step and NEXT in self._paths else DECODER
