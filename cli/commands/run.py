@@ -154,7 +154,7 @@ def command(
 
 
 def _write_sound(path: Path, result: dict[str, Any]) -> None:
-    from onnxreg.converters.tasks.processed import wave_file
+    from onnxreg.converters.tasks.preprocessing import wave_file
 
     if "waveform" not in result:
         raise InputError("the artifact gives no sound that could be written", "leave --output out")
@@ -206,7 +206,7 @@ def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
 
 
 def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
-    from onnxreg.converters.tasks.processed import read_image, read_sound
+    from onnxreg.converters.tasks.preprocessing import read_image, read_sound
 
     image, sound = files.manifest.preprocessing, files.manifest.audio_preprocessing
     if image is not None and _input_option(files.manifest, files.artifact) in (IMAGE, BOTH):

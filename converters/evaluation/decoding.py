@@ -103,10 +103,7 @@ def runs(labels: Integers) -> Iterator[tuple[int, int, int]]:
 
 
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
-    """Return the only row of an output.
-
-    Raises ConversionError if the output is missing or not of `shape`. Without `shape`, NaN is an error, too.
-    """
+    """Return an output's only row. Raise ConversionError if it is missing, not of `shape` or, without `shape`, NaN."""
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
     row = outputs[name][0]

@@ -19,7 +19,7 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
 from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer
 from onnxreg.converters.tasks.generation import ENCODER, TOKENS
-from onnxreg.converters.tasks.processed import read_image, read_sound
+from onnxreg.converters.tasks.preprocessing import read_image, read_sound
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing

@@ -217,10 +217,7 @@ def _figures(*values: float) -> list[float]:
 def compare_files(
     files: Mapping[str, Path], pairs: Sequence[tuple[str, str]], max_tokens: int | None
 ) -> LatencyTable:
-    """Time each file beside its parent on random inputs. A pair is (path, parent's path).
-
-    Raises ConversionError if a file does not load or run.
-    """
+    """Time each pair (path, parent's path) on random inputs. Raise ConversionError if a file does not load or run."""
     sessions = _load(files, PAIRS)
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
     feeds = _draw(files, sessions, [(1, length) for length in lengths])

@@ -251,10 +251,7 @@ class Metric:
         return self.names
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Return the scores of an item, one for each column; by default, the numbers of the prediction.
-
-        `reference` is the parent's prediction.
-        """
+        """Return an item's scores by column; by default, the prediction. `reference` is the parent's prediction."""
         return [float(number) for number in np.ravel(prediction)]
 
     def value(self, rows: Floats) -> float:

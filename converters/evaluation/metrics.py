@@ -516,10 +516,7 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
 
 
 class SpanF1(Metric):
-    """The strict F1 of spans: a span is right if its label and both ends are right (`seqeval`, mode strict, IOB2).
-
-    If gold spans overlap, only the first counts.
-    """
+    """The F1 of spans with right labels and ends (`seqeval`, strict, IOB2). Of overlapping gold, the first counts."""
 
     id = "span_f1"
     tasks = on_request = SPANS

@@ -118,10 +118,7 @@ class Child:
 
 
 def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
-    """Make a draft of a directory or of a repository on the Hub (`hf://ORG/NAME`), in a separate process.
-
-    Raises the errors of `Child.adopt` and `fetch_repository`.
-    """
+    """Make a draft of a directory or of a repository on the Hub (`hf://ORG/NAME`), in a separate process."""
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
 
     is_url, further = source.startswith(SCHEME), set[str]()

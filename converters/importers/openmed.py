@@ -57,10 +57,7 @@ _UNCARRIED_OF_MANIFEST = {
 
 
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
-    """Survey a directory whose manifest is `data`.
-
-    Raises InputError if the manifest is invalid, if a file is missing, or if the files come from different exports.
-    """
+    """Survey a directory whose manifest is `data`. Raise InputError for a missing file, or for files of two exports."""
     for existing in below(directory):
         intake.look(existing)
     manifest = read_manifest(data)

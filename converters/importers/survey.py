@@ -110,10 +110,7 @@ def class_count(facts: GraphFacts) -> int | None:
 
 
 def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
-    """Read an .onnx or .ort file. Return its facts, and its files of external data.
-
-    Raises InputError if neither ONNX's checker nor ONNX Runtime accepts the file.
-    """
+    """Read an .onnx or .ort file: its facts, and its files of external data. Raise InputError if it is not valid."""
     file = main.file
     if file.suffix == ".ort":
         return inspect_file(file), []

@@ -322,10 +322,7 @@ class Search:
                 raise InputError(f"{name} proves nothing: {obstacle}", "give it more items, of each label")
 
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
-        """Search. Return the plan with the winner's steps and a record of each candidate.
-
-        Raises ConversionError if no candidate passes, or if the source itself gets no verdict.
-        """
+        """Return the plan with the winner's steps and a record. Raise ConversionError if no candidate can pass."""
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
         self.subject = run_plan.load_subject(self._plan, directory / "subject")

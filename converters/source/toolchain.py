@@ -13,10 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, missing_extra, suggest, why
 
-OTHERS = (
-    *("onnxruntime-genai", "onnxscript"),
-    *("jiwer", "pycocotools", "sacrebleu", "scikit-learn", "scipy"),
-)
+OTHERS = ("onnxruntime-genai", "onnxscript", "jiwer", "pycocotools", "sacrebleu", "scikit-learn", "scipy")
 """The tools of some passes and metrics. A recipe records those that its passes need. A cache key has all of them."""
 PLUG_INS = ("metrics", "passes", "profiles")
 TOOLS = (
@@ -33,10 +30,10 @@ _NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")
 
 
-def require(*modules: str) -> None:
+def require(*modules: str, extra: str = "export", purpose: str = "exporting a checkpoint") -> None:
     for module in modules:
         if find_spec(module) is None:
-            raise missing_extra(module, "export", "exporting a checkpoint")
+            raise missing_extra(module, extra, purpose)
 
 
 def refuse_missing(error: BaseException, purpose: str) -> BaseException:

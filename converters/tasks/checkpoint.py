@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,7 +44,7 @@ from onnxreg.converters.source.toolchain import refuse_missing, require, require
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.canonical import directory_digest
-from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, listing, missing_extra, why
+from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, listing, why
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import Source
 
@@ -266,10 +265,7 @@ def part_of(
     outputs: Collection[str],
     has_golden: bool = False,
 ) -> Part:
-    """Run a module on all feeds and make its `Part`. `axes` names the dynamic axes of inputs and outputs.
-
-    `has_golden` adds inputs for golden vectors.
-    """
+    """Run a module on all feeds and make its `Part`. `axes` names dynamic axes; `has_golden` adds golden inputs."""
     import numpy as np
     import torch
 
@@ -449,8 +445,7 @@ def refuse_timm(config: Mapping[str, Any]) -> None:
         message = f"{CONFIG} has the input_size {str(size)[:80]} and the crop_pct {str(part)[:80]}"
         hint = f"[channels, height, width]; divided by the crop_pct, at most {MAX_EDGE:,} pixels at an edge"
         raise InputError(message, hint)
-    if find_spec("timm") is None:
-        raise missing_extra("timm", "timm", f"exporting a model of timm ({name})")
+    require("timm", extra="timm", purpose=f"exporting a model of timm ({name})")
 
 
 def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = False) -> Any:
@@ -649,8 +644,7 @@ def merge_adapter(model: Any, directory: Path) -> Any:
 
     Raises InputError unless the adapter's weights fit the model exactly, and HostError if peft is not installed.
     """
-    if find_spec("peft") is None:
-        raise missing_extra("peft", "peft", "exporting an adapter")
+    require("peft", extra="peft", purpose="exporting an adapter")
     from peft import PeftModel, get_peft_model_state_dict
     from safetensors.torch import load_file
 

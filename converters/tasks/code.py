@@ -133,10 +133,7 @@ def find(source: str, *places: Path) -> Factory:
 
 
 def find_recorded(name: str, folder: Path) -> Factory:
-    """Find the factory that a manifest names, in a folder or among installed packages.
-
-    Raises IntegrityError if the name is not `module:function`, and the errors of `find`.
-    """
+    """Find a manifest's factory in a folder or among installed packages. Raise IntegrityError for an unusable name."""
     module, _, function = name.rpartition(":")
     if not is_factory(name) or not _RECORDED.fullmatch(module):
         raise IntegrityError(f"the recipe names {name[:80]!r} as its factory, which is not module:function")

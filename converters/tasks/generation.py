@@ -65,12 +65,8 @@ POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """The keys of config.json that may hold the maximum number of tokens of a decoder."""
 Tokens = tuple[int, ...]
 STATES = "last_hidden_state"
-BATCH, SOURCE, TARGET, NEW = (
-    "batch_size",
-    "encoder_sequence_length",
-    "decoder_sequence_length",
-    "sequence_length",
-)
+BATCH, NEW = "batch_size", "sequence_length"
+SOURCE, TARGET = "encoder_sequence_length", "decoder_sequence_length"
 EARLIER = f"past_{TARGET}"
 LENGTHS = (3, 1, 7)
 INPUTS = (*REQUIRED, "position_ids")
@@ -408,10 +404,7 @@ class Answer:
 
 
 def answer_of(model: Any, feed: Feed, start: int | None = None, **more: Any) -> Answer:
-    """Let a model generate greedily, without the rules of its settings. `start` is a decoder's first token.
-
-    `more` has further arguments of `generate`, such as the output of the encoder.
-    """
+    """Let a model generate greedily, without its settings. `start` is a decoder's first token; `more` is passed on."""
     import torch
     from transformers import GenerationConfig, GenerationMixin
 
@@ -428,10 +421,7 @@ def answer_of(model: Any, feed: Feed, start: int | None = None, **more: Any) -> 
 
 
 def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
-    """Check that graphs generate the same tokens as their model, and add the check to the draft.
-
-    Raises ConversionError if graphs in full precision choose another token than the model.
-    """
+    """Check that graphs generate the model's tokens, and add the check. Raise ConversionError if float32 fails."""
     family = draft.fields.get("model_family", {"members": []})
     names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
     sets = GENERATORS if names else ((DECODER,),)

@@ -29,10 +29,7 @@ class OnnxFileOptions(PassParams, title="Options"):
 
 
 class OnnxFile(Task):
-    """The task of an ONNX file. Its graphs are compared on random samples, or on those in the option `data`.
-
-    A tokenizer beside the file, or beside its folder `onnx`, is published, too.
-    """
+    """The task of an ONNX file, with random samples or the option `data`. A tokenizer beside it is published, too."""
 
     id, exporter = "onnx", "Original"
     paths = ("data",)

@@ -200,10 +200,7 @@ SPEAKERS = ("Whisper", "Moonshine")  # the families whose input is sound, even w
 
 
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
-    """Return the head of the first architecture in a parsed config.json; None if it is unknown.
-
-    If several of `HEADS` fit, a head of this `modality` is preferred.
-    """
+    """Return the head of a config's first architecture, preferably of this `modality`; None if unknown."""
     names = config.get("architectures") if isinstance(config, dict) else None
     if not names and isinstance(config, dict) and TIMM in config:
         return IMAGE_FEATURES if config.get("num_classes") == 0 else IMAGES
@@ -355,10 +352,7 @@ class Task(ABC):
         return value
 
     def seek(self, source: str) -> str | None:
-        """Return the hub id of a source; None for a source on this machine. Fetch nothing.
-
-        Raises NotFoundError for any other source.
-        """
+        """Return a source's hub id; None if it is on this machine. Fetch nothing. Raise NotFoundError for any other."""
         return hub_id(source)
 
     @abstractmethod

@@ -16,7 +16,7 @@ from onnxreg.converters.source.source_files import (
     hub_id,
     read_metadata,
 )
-from onnxreg.converters.tasks import generation, text
+from onnxreg.converters.tasks import generation, sentences, text
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, Saved, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory
@@ -28,7 +28,7 @@ from onnxreg.schema.core.errors import InputError, RegError, nearest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 CLASSES: Sequence[type[Task]] = (
-    text.TextTask.of(kinds.ENCODER, patterns=text.PATTERNS),
+    text.TextTask.of(kinds.ENCODER, patterns=sentences.PATTERNS),
     text.StaticPooling.of(kinds.VECTORS),
     text.Pooling.of(kinds.VECTORS),
     *map(text.TextTask.of, (kinds.SPANS, kinds.PAGES, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
@@ -65,7 +65,7 @@ def of_source(
         kind = generation.Seq2Seq if has_decoder else Processed
     elif issubclass(task, text.Pooling) and source:
         with suppress(RegError):  # the task reports the error of the source
-            kind = task if text.table_of(small_files(source).directory) is None else text.StaticPooling
+            kind = task if sentences.table_of(small_files(source).directory) is None else text.StaticPooling
     elif issubclass(task, generation.CausalDecoder) and generation.TextGeneration.exporter in passes:
         kind = generation.TextGeneration
     elif task is ImageClassification:
@@ -172,7 +172,7 @@ def small_files(source: str) -> Location:
     hub = hub_id(source)
     if hub is None:
         return Location(Path(source))
-    small = {CARD, CONFIG, ADAPTER_CONFIG, text.MODULES_FILE, *PROCESSOR, *TOKENIZER}
+    small = {CARD, CONFIG, ADAPTER_CONFIG, sentences.MODULES_FILE, *PROCESSOR, *TOKENIZER}
     return fetch(hub, source.partition("@")[2] or None, small.intersection)
 
 
@@ -190,12 +190,12 @@ def _file(path: Path) -> tuple[str, str]:
 
 
 def _checkpoint(directory: Path) -> tuple[str, str]:
-    modules = [module.kind for module in text.modules_of(directory)[0]]
+    modules = [module.kind for module in sentences.modules_of(directory)[0]]
     if (base := find_base(directory, small_files)) is not None:
         task, why = _checkpoint(base.directory)
         return task, f"an adapter of a model whose {why}"
-    pooling = "pooling", f"{text.MODULES_FILE} says {', '.join(modules)[:200]}"
-    if text.STATIC in modules:
+    pooling = "pooling", f"{sentences.MODULES_FILE} says {', '.join(modules)[:200]}"
+    if sentences.STATIC in modules:
         return pooling
     config, modality = read_config(directory), kinds.modality_of(directory)
     names = config.get("architectures")

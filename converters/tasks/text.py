@@ -1,22 +1,19 @@
 """Tasks of text checkpoints: `TextTask` for a head, `Pooling` for vectors of texts, `Towers` for texts and images."""
 
 import inspect
-import json
 import random
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, get_args
+from typing import Any
 
-import msgspec
 from pydantic import PositiveInt
 
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.conversion import module_of
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.source.source_files import read_json, read_object
+from onnxreg.converters.tasks import sentences
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.checkpoint import (
     TOKENIZER_FILE,
@@ -32,8 +29,7 @@ from onnxreg.converters.tasks.checkpoint import (
 )
 from onnxreg.converters.tasks.processed import Processor
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, TaskHead
-from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.errors import InputError
 
 REQUIRED = ("input_ids", "attention_mask")
 BOXES, PIXELS = "bbox", "pixel_values"
@@ -50,30 +46,6 @@ SENTENCES = (
     "Le dossier n° 88-1204 a été transmis au médecin traitant; la prochaine visite est fixée au 7 mai.",
     "昨日、田中さんから電話がありました。住所は変わっていません。",
 )
-MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
-TRANSFORMER_FILES = "sentence_*_config.json"
-STATIC, WEIGHTS = "StaticEmbedding", "model.safetensors"
-MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS}", "*_Dense/*", f"*_{STATIC}/*")
-PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", *MODULES)
-"""The files that sentence-transformers reads beside the model itself."""
-EXPECTED = {
-    "transformer_task": "feature-extraction",
-    "module_output_name": "token_embeddings",
-    "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
-    "include_prompt": True,
-}
-"""The only supported value of each of these settings, which is also the default."""
-NEUTRAL = re.compile(
-    r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
-    r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
-    r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
-)
-"""The settings that may have any value: the task applies them, or they change no vector of a text."""
-WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
-Mode = Literal["mean", "cls", "max", "last"]
-SUPPORTED = re.compile("(Transformer Pooling|StaticEmbedding)( Dense)*( Normalize)?")
-ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
-_SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 TEXT, WHOLE = "text", "model"
 SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
 MASKED = ("clip", "clap")
@@ -163,32 +135,6 @@ def longest(max_length: int, model: Any) -> int:
     return min(max_length, limit)
 
 
-class _Module(msgspec.Struct):
-    type: str
-    path: str
-
-    @property
-    def kind(self) -> str:
-        return self.type.rpartition(".")[2]
-
-
-@dataclass(frozen=True)
-class SentenceConfig:
-    """The settings by which a text becomes a vector. `max_length` is in tokens.
-
-    `prompts` are texts to put before an input, by name. `dense` has the file of weights and the activation (a class of
-    `torch.nn`) of each layer after the pooling.
-    """
-
-    mode: Mode = "mean"
-    normalize: bool = False
-    max_length: int | None = None
-    lower_case: bool = False
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
-    dense: tuple[tuple[Path, str], ...] = ()
-
-
 class TextOptions(PassParams, title="Options"):
     """`max_seq_length` is the maximum length of a text in tokens. If the model has a lower limit, that limit counts."""
 
@@ -206,7 +152,7 @@ class TextTask(Saved):
     Options = TextOptions
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        return [], sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
+        return [], sentences.files_of(directory, all_modules=True) if self.head is kinds.ENCODER else []
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         model = module = checkpoint.model
@@ -295,7 +241,7 @@ class Speech(TextTask):
 class PoolingOptions(TextOptions, title="Options"):
     """`mode` and `normalize` replace the checkpoint's settings. A checkpoint without settings has the mode `mean`."""
 
-    mode: Mode | None = None
+    mode: sentences.Mode | None = None
     normalize: bool | None = None
 
 
@@ -303,19 +249,19 @@ class Pooling(TextTask):
     """The task of encoders with pooling. The output `embeddings`, `[batch, hidden]`, has a vector for each text."""
 
     Options = PoolingOptions
-    patterns = PATTERNS
+    patterns = sentences.PATTERNS
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        return sentence_files(directory), []
+        return sentences.files_of(directory), []
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)
         self.pooling(located.location)
         return located
 
-    def pooling(self, directory: Path) -> SentenceConfig:
+    def pooling(self, directory: Path) -> sentences.SentenceConfig:
         """Return the checkpoint's settings, changed by the options. With the option `mode`, only the options count."""
-        config = SentenceConfig() if self.options.mode else read_pooling(directory)
+        config = sentences.SentenceConfig() if self.options.mode else sentences.read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
 
@@ -329,7 +275,7 @@ class Pooling(TextTask):
             backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
         length = int(self.options.max_seq_length)
         length = min(length, pooling.max_length or getattr(tokenizer, "model_max_length", length))
-        graphs = self.graph(checkpoint, pooling_module(checkpoint.model, pooling), length)
+        graphs = self.graph(checkpoint, sentences.pooling_module(checkpoint.model, pooling), length)
         recorded: dict[str, Any] = {"mode": pooling.mode, "normalize": pooling.normalize}
         if pooling.default_prompt and (prompt := pooling.prompts[pooling.default_prompt]):
             recorded["prompt"] = prompt
@@ -344,14 +290,14 @@ class StaticPooling(Pooling):
     products = ()
 
     def find(self, source: str) -> LocatedSource:
-        location = locate(source, more=PATTERNS)
-        directory, folder = location.directory, table_of(location.directory) or ""
+        location = locate(source, more=sentences.PATTERNS)
+        directory, folder = location.directory, sentences.table_of(location.directory) or ""
         self.pooling(directory)
-        names = [Path(folder, name).as_posix() for name in (WEIGHTS, TOKENIZER_FILE)]
+        names = [Path(folder, name).as_posix() for name in (sentences.WEIGHTS, TOKENIZER_FILE)]
         if missing := [name for name in names if not (directory / name).is_file()]:
             message = f"the static embedding has no {missing[0]}"
             raise InputError(message, "save it with sentence-transformers")
-        return located_source(location, [*names, *sentence_files(directory)])
+        return located_source(location, [*names, *sentences.files_of(directory)])
 
     def checkpoint(self, source: LocatedSource) -> LoadedCheckpoint:
         import torch
@@ -359,14 +305,14 @@ class StaticPooling(Pooling):
         from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
         directory: Path = source.location
-        folder = directory / (table_of(directory) or "")
+        folder = directory / (sentences.table_of(directory) or "")
         try:
-            (key, table), *others = load_file(folder / WEIGHTS).items()
+            (key, table), *others = load_file(folder / sentences.WEIGHTS).items()
             tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER_FILE))
         except Exception as error:
             raise unloadable("the static embedding", directory, error) from error
         if others or table.ndim != 2:
-            message = f"{WEIGHTS} of the static embedding has more than a table: {key[:80]}"
+            message = f"{sentences.WEIGHTS} of the static embedding has more than a table: {key[:80]}"
             raise InputError(message, "save it with sentence-transformers")
         backend = tokenizer.backend_tokenizer
         backend.no_padding()
@@ -377,52 +323,14 @@ class StaticPooling(Pooling):
             raise InputError(message, "give the tokenizer that it was trained with")
 
         kind = type("StaticConfig", (PreTrainedConfig,), {"model_type": "static-embedding"})
-        config = kind(architectures=[STATIC], hidden_size=table.shape[1])
+        config = kind(architectures=[sentences.STATIC], hidden_size=table.shape[1])
         rows = torch.nn.Embedding(len(table), table.shape[1], _weight=table.float())
-
-        def look_up(input_ids: Any, **others: Any) -> Any:
-            return SimpleNamespace(last_hidden_state=rows(input_ids))
-
-        model = module_of(look_up, rows=rows, config=config)
+        model = module_of(
+            lambda input_ids, **_: SimpleNamespace(last_hidden_state=rows(input_ids)),
+            rows=rows,
+            config=config,
+        )
         return LoadedCheckpoint(model, tokenizer, config, (), directory)
-
-
-def pooling_module(encoder: Any, pooling: SentenceConfig) -> Any:
-    """Wrap an encoder so that it returns the same vectors as sentence-transformers: float32 `[batch, hidden]`."""
-    import torch
-
-    layers = torch.nn.Sequential(*(_layer(*dense) for dense in pooling.dense))
-
-    def pool(hidden: Any, mask: Any) -> Any:
-        if pooling.mode == "mean":
-            counts = mask.unsqueeze(-1).to(hidden.dtype)
-            return (hidden * counts).sum(1) / counts.sum(1).clamp(min=1e-9)
-        if pooling.mode == "max":
-            return hidden.masked_fill(mask.unsqueeze(-1) == 0, -1e9).amax(1)
-        if pooling.mode == "cls":
-            return hidden[:, 0]
-        last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)
-        return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)
-
-    def embed(**inputs: Any) -> Any:
-        hidden = encoder(**inputs, return_dict=True).last_hidden_state
-        embeddings = layers(pool(hidden, inputs["attention_mask"]))
-        return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if pooling.normalize else embeddings
-
-    return module_of(embed, encoder=encoder, layers=layers)
-
-
-def _layer(file: Path, activation: str) -> Any:
-    import torch
-    from safetensors.torch import load_file
-
-    weights = {name.removeprefix("linear."): tensor for name, tensor in load_file(file).items()}
-    if not weights.keys() <= {"weight", "bias"} or weights.get("weight", torch.zeros(0)).ndim != 2:
-        raise InputError(f"{file.parent.name}/{file.name} is not of a dense layer")
-    width, before = weights["weight"].shape
-    linear = torch.nn.Linear(before, width, bias="bias" in weights)
-    linear.load_state_dict(weights)
-    return torch.nn.Sequential(linear, getattr(torch.nn, activation)())
 
 
 class Towers(Saved):
@@ -525,112 +433,3 @@ def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any
         padded = np.pad(ids, padding, constant_values=tokenizer.pad_token_id or 0)
         texts.append({"input_ids": ids, "attention_mask": mask} if has_mask else {"input_ids": padded})
     return texts
-
-
-def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """Return the files of sentence-transformers that affect a vector; with `all_modules`, all of its files.
-
-    Raises InputError if `modules.json` is malformed, or if a module has no safetensors.
-    """
-    modules, pooling_file = modules_of(directory)
-    names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
-    if not all_modules:
-        names.append(pooling_file)
-    elif "" not in (module.path for module in modules):
-        return []
-    for module in modules if all_modules else [module for module in modules if module.kind == "Dense"]:
-        path, weights = module.path, f"{module.path}/{WEIGHTS}"
-        if path and module.kind not in WITHOUT_WEIGHTS and not (directory / weights).is_file():
-            hint = "save it with sentence-transformers of today: weights in a pickle are not published"
-            raise InputError(f"the module {path} ({module.kind}) has no {WEIGHTS}", hint)
-        names += [f"{path}/config.json", weights] if path else []
-    return sorted(name for name in names if (directory / name).is_file())
-
-
-def read_pooling(directory: Path) -> SentenceConfig:
-    """Read the settings by which sentence-transformers makes a vector. Without its files, return the defaults.
-
-    Raises InputError if a file is malformed, or if a module, the pooling or a setting is not supported.
-    """
-    modules, pooling_file = modules_of(directory)
-    classes = [module.kind for module in modules if module.kind != "Dropout"]
-    if (directory / MODULES_FILE).is_file() and not SUPPORTED.fullmatch(" ".join(classes)):
-        message = f"{MODULES_FILE} runs a text through {', '.join(classes)[:200]}"
-        message = f"{message}; the task does Transformer, Pooling or StaticEmbedding, then Dense, Normalize"
-        raise InputError(message)
-    dense = tuple(_dense(directory, module.path) for module in modules if module.kind == "Dense")
-    pooling, settings = read_object(directory / pooling_file), read_object(directory / SETTINGS_FILE)
-    transformer = next(map(read_object, sorted(directory.glob(TRANSFORMER_FILES))), {})
-    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise InputError(f"prompts in {SETTINGS_FILE} of the checkpoint are not texts by name")
-    if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise InputError(f"default_prompt_name in {SETTINGS_FILE} is {default!r}, which is not in prompts")
-    shaping = {
-        key: child for key, child in pooling.items() if key != "include_prompt" or any(prompts.values())
-    }
-    _check_settings(TRANSFORMER_FILES, transformer)
-    _check_settings(SETTINGS_FILE, {"truncate_dim": settings.get("truncate_dim")})
-    _check_settings(pooling_file, shaping)
-    length = transformer.get("max_seq_length")
-    longest = length if isinstance(length, int) and length > 0 else None
-    lower = transformer.get("do_lower_case") is True
-    return SentenceConfig(_mode(pooling), "Normalize" in classes, longest, lower, prompts, default, dense)
-
-
-def _dense(directory: Path, path: str) -> tuple[Path, str]:
-    settings, weights = read_object(directory / path / "config.json"), directory / path / WEIGHTS
-    package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
-    name = "sentence_embedding"
-    shaping = {"module_input_name": name, "module_output_name": name, "use_residual": False}
-    if odd := [key for key, value in shaping.items() if settings.get(key, value) not in (value, None)]:
-        raise InputError(f"{odd[0]} in {path}/config.json of the checkpoint is one that the task does not do")
-    if package.partition(".")[0] != "torch" or activation not in ACTIVATIONS:
-        message = f"{path}/config.json of the checkpoint has the activation {activation[:80]!r}"
-        raise InputError(message, f"the task does {', '.join(ACTIVATIONS)}")
-    return weights, activation
-
-
-def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
-    for name, value in settings.items():
-        for key, child in (value if isinstance(value, dict) else {"": value}).items():
-            dotted = f"{name}.{key}" if key else name
-            is_off = child in (None, {}, []) or (child is False and dotted not in EXPECTED)
-            if not (is_off or NEUTRAL.fullmatch(dotted) or child == EXPECTED.get(dotted)):
-                hint = "pool otherwise by a recipe: task: pooling, options: {mode: mean, normalize: false}"
-                message = f"{dotted} in {file} is {json.dumps(child)[:100]}, which the task does not do"
-                raise InputError(message, hint)
-
-
-def modules_of(directory: Path) -> tuple[list[_Module], str]:
-    """Return the modules of sentence-transformers, and the path of the pooling's settings."""
-    path, modules = directory / MODULES_FILE, list[_Module]()
-    if path.is_file():
-        hint = f"save it again; if its texts give no vectors, delete {MODULES_FILE}"
-        with about("the checkpoint", hint=hint):
-            modules = convert(read_json(path), list[_Module], MODULES_FILE)
-    for module in modules:
-        if PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts:
-            raise InputError(f"{MODULES_FILE} names a place outside the checkpoint: {module.path[:80]!r}")
-    folder = next((module.path for module in modules if module.kind == "Pooling"), "1_Pooling")
-    return modules, f"{folder}/config.json"
-
-
-def table_of(directory: Path) -> str | None:
-    """Return the folder of a static embedding's table; None if there is none."""
-    return next((module.path for module in modules_of(directory)[0] if module.kind == STATIC), None)
-
-
-def _mode(config: dict[str, Any]) -> Mode:
-    """Return the mode in a pooling's settings: `pooling_mode: cls` or, in old files, `pooling_mode_cls_token: true`."""
-    newer = config.get("pooling_mode") or []
-    older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
-    named = [key.removeprefix("pooling_mode_") for key in older]
-    named += newer if isinstance(newer, list) else [newer]
-    modes: list[Any] = list(dict.fromkeys(_SPELLINGS.get(str(name), str(name)) for name in named))
-    if len(modes) > 1:
-        raise InputError(f"the checkpoint pools in several ways at once: {', '.join(modes)[:200]}")
-    if modes and modes[0] not in get_args(Mode):
-        hint = f"the task does {', '.join(get_args(Mode))}"
-        raise InputError(f"the checkpoint pools by {modes[0][:80]!r}", hint)
-    return next(iter(modes), "mean")

@@ -13,7 +13,7 @@ from support.servers.client_package import CLIENT, installed
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from onnxreg.converters.evaluation.decoding import decode, runs, tag_scheme
-from onnxreg.converters.tasks.processed import IMAGE_TOLERANCE, draw_photographs, image_input
+from onnxreg.converters.tasks.preprocessing import IMAGE_TOLERANCE, draw_photographs, image_input
 from onnxreg.converters.tasks.text import SENTENCES
 from onnxreg.schema.manifest.manifest import Preprocessing
 

@@ -13,7 +13,7 @@ from support.tasks.architectures import word_tokenizer
 from support.tasks.saved_images import photograph
 from support.tasks.table import ROWS, save
 
-from onnxreg.converters.tasks.processed import read_sound
+from onnxreg.converters.tasks.preprocessing import read_sound
 from onnxreg.schema.manifest.manifest import AudioPreprocessing
 
 BY_NAME = {row.name: row for rows in ROWS.values() for row in rows}

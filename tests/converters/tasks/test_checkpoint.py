@@ -17,8 +17,8 @@ from onnxreg.converters.source.source_files import Location, hub_id
 from onnxreg.converters.tasks import generation
 from onnxreg.converters.tasks.checkpoint import load_tokenizer, locate
 from onnxreg.converters.tasks.generation import TextGeneration, genai_settings
+from onnxreg.converters.tasks.sentences import PATTERNS
 from onnxreg.converters.tasks.task import DECODER, TOKENS, Adapter, LocatedSource, Part
-from onnxreg.converters.tasks.text import PATTERNS
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import (
     ConversionError,

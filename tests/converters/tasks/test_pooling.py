@@ -12,7 +12,7 @@ from support.sampling import sampled
 
 from onnxreg.converters import export
 from onnxreg.converters.tasks import task_catalog
-from onnxreg.converters.tasks.text import SentenceConfig, read_pooling
+from onnxreg.converters.tasks.sentences import SentenceConfig, read_pooling
 from onnxreg.schema.core.errors import InputError
 
 Make = Callable[..., Path]

@@ -10,13 +10,8 @@ import pytest
 from support.tasks.saved_images import CROPPED, SIDE, SQUARE, photograph, save
 
 from onnxreg.converters.tasks.image_classification import ImageClassification
-from onnxreg.converters.tasks.processed import (
-    PHOTOGRAPHS,
-    Processed,
-    image_input,
-    preprocessing_of,
-    read_image,
-)
+from onnxreg.converters.tasks.preprocessing import PHOTOGRAPHS, image_input, preprocessing_of, read_image
+from onnxreg.converters.tasks.processed import Processed
 from onnxreg.converters.tasks.task import IMAGES
 from onnxreg.converters.tasks.task_catalog import find, of_source
 from onnxreg.schema.core.errors import HostError, InputError

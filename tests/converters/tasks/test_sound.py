@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.converters.tasks.processed import read_sound
+from onnxreg.converters.tasks.preprocessing import read_sound
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import AudioPreprocessing
 
