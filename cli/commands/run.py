@@ -141,9 +141,11 @@ def command(
             return result, list(lines)
 
         result, lines = apart.run(work, SILENT)
+        last = "to hear it: --output FILE.wav" if "waveform" in result else None
         if output is not None:
             _write_sound(output, result)
-        session.show(identity | result, lines)
+            last = f"written to {output}"
+        session.show(identity | result, lines, last)
     if not (self_test or session.as_json):  # the self-test's last line has the path
         session.warn(f"answered by {answer.located.ref}: {', '.join(one.artifact.path for one in answers)}")
     if result.get("passed") is False:
@@ -356,7 +358,7 @@ def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
         yield f"depth of {size} pixels, from {min(depth):.4g} to {max(depth):.4g}; --json has all of them"
     elif "waveform" in answer:
         count, rate = len(answer["waveform"]), answer["sampling_rate"]
-        yield f"a sound of {count / rate:.2f} s, {rate:,} samples a second (as a .wav: --output FILE)"
+        yield f"a sound of {count / rate:.2f} s, {rate:,} samples a second"
         yield from ["", CUT] if answer["truncated"] else []
     elif "transcript" in answer:
         yield printable(answer["transcript"])
