@@ -116,7 +116,7 @@ class Answers(TaskEvaluator):
         return Reading([row.inputs for row in rows], predict)
 
 
-class Document(msgspec.Struct, frozen=True):
+class Passage(msgspec.Struct, frozen=True):
     text: Word
     relevance: Annotated[float, msgspec.Meta(ge=0)]
 
@@ -127,7 +127,7 @@ class Texts(msgspec.Struct, frozen=True):
     text: Word
     text_pair: Word | None = None
     score: float | None = None
-    documents: Annotated[tuple[Document, ...], msgspec.Meta(min_length=2, max_length=1000)] | None = None
+    documents: Annotated[tuple[Passage, ...], msgspec.Meta(min_length=2, max_length=1000)] | None = None
 
     def __post_init__(self) -> None:
         if (self.text_pair is None) != (self.score is None):
@@ -263,7 +263,7 @@ class LabelledSound(msgspec.Struct, frozen=True, rename={"file": "audio"}):
     label: Word
 
 
-class Sounds(TaskEvaluator):
+class FileItems(TaskEvaluator):
     """The base of evaluators whose items name files: sounds, or images with text."""
 
     best: Callable[[Mapping[str, Any]], Any]
@@ -299,7 +299,7 @@ class Sounds(TaskEvaluator):
         return Reading([{name: self.read(Path(item.file), settings)}], self.best)
 
 
-class Transcripts(Sounds, GeneratedTexts):
+class Transcripts(FileItems, GeneratedTexts):
     """The evaluator of spoken words. A prediction is an encoder-decoder's text, or the best path of CTC."""
 
     tasks = ("automatic-speech-recognition",)
@@ -332,7 +332,7 @@ class Pages(Transcripts):
         return read_image(path, Preprocessing.from_json(settings, self.settings_key))
 
 
-class SoundClasses(Sounds, TextClasses):
+class SoundClasses(FileItems, TextClasses):
     """The evaluator of sounds with classes. A prediction is the number of the class with the largest logit."""
 
     tasks = ("audio-classification",)

@@ -134,7 +134,7 @@ class EvaluationError(RegError, family=ConversionError.family):
 
 
 @dataclass(frozen=True)
-class Part:
+class JudgedPart:
     """A part that a metric judges separately, such as a label. Most metrics have a single part, called "".
 
     Figures are None if there is nothing to measure. `losing` describes the loss in words. A part with `doubts` is not
@@ -161,7 +161,7 @@ class Judgement:
     """A metric's judgement on an artifact: its record, its parts, and the item scores."""
 
     record: MetricRecord
-    parts: tuple[Part, ...]
+    parts: tuple[JudgedPart, ...]
     table: ScoreTable = field(compare=False)
 
 
@@ -336,14 +336,14 @@ class Metric:
         proof = [f"{losing}, the limit is below {self.limit:g}"]
         if interval and interval[1] >= self.limit:
             proof.append(f"its interval is above the limit: it reaches {interval[1]:.3g}")
-        part = Part("", len(table), parent, value, loss, losing, doubts, interval, state)
+        part = JudgedPart("", len(table), parent, value, loss, losing, doubts, interval, state)
         return self.judgement(table, settings, [part], loss, interval, proof=proof)
 
     def judgement(
         self,
         table: ScoreTable,
         settings: Mapping[str, Any],
-        parts: Sequence[Part] = (),
+        parts: Sequence[JudgedPart] = (),
         loss: float | None = None,
         interval: Interval | None = None,
         doubts: Sequence[str] = (),

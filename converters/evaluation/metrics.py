@@ -20,9 +20,9 @@ from onnxreg.converters.evaluation.metric import (
     RESAMPLES,
     Floats,
     Integers,
+    JudgedPart,
     Judgement,
     Metric,
-    Part,
     ScoreTable,
     draws,
     judge_loss,
@@ -419,11 +419,11 @@ class CharacterRecall(Metric):
 
     def judge(self, table: ScoreTable, settings: Mapping[str, Any]) -> Judgement:
         minimum, characters = MinimumEvidence.read(settings), int(table.parent[:, 0].sum())
-        parts, drawn = list[Part](), self.resampled(table)
+        parts, drawn = list[JudgedPart](), self.resampled(table)
         for name, parent, candidate, losses in zip(*_by_label(table), drawn.T, strict=True):
             gold, hits, predicted, spans = parent.sum(axis=0).tolist()
             if not gold:
-                parts.append(Part(name, spans))
+                parts.append(JudgedPart(name, spans))
                 continue
             kept_hits, outside = int(candidate[:, 1].sum()), characters - gold
             alarms = (predicted - hits) / outside if outside else 1.0
@@ -439,7 +439,9 @@ class CharacterRecall(Metric):
             interval = percentiles(losses) if groups > 1 else None
             state = None if doubts else judge_loss(loss, interval, self.limit, settings)
             losing = f"{name} loses {loss:.3g} of its recall"
-            parts.append(Part(name, spans, recall, kept_hits / gold, loss, losing, doubts, interval, state))
+            parts.append(
+                JudgedPart(name, spans, recall, kept_hits / gold, loss, losing, doubts, interval, state)
+            )
         judged = [number for number, part in enumerate(parts) if part.state is not None]
         largest = max((max(parts[number].loss or 0.0, 0.0) for number in judged), default=None)
         worst = np.nan_to_num(drawn[:, judged], nan=0.0).max(axis=1, initial=0.0)

@@ -170,7 +170,7 @@ def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
         with _Bounded(io.FileIO(part, "ab")) as file:
             file.limit = size
             if file.tell() > size:
-                file.truncate(0)
+                file.seek(file.truncate(0))
             headers, start = build_hf_headers(), file.tell()
             http_get(
                 url, file, resume_size=start, headers=headers, expected_size=size, displayed_filename=path

@@ -16,8 +16,8 @@ from onnxreg.schema.core.errors import InputError, about
 
 MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
-STATIC, WEIGHTS = "StaticEmbedding", "model.safetensors"
-MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS}", "*_Dense/*", f"*_{STATIC}/*")
+STATIC, WEIGHTS_FILE = "StaticEmbedding", "model.safetensors"
+MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS_FILE}", "*_Dense/*", f"*_{STATIC}/*")
 PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", *MODULES)
 """The files that sentence-transformers reads beside the model itself."""
 EXPECTED = {
@@ -97,10 +97,10 @@ def files_of(directory: Path, all_modules: bool = False) -> list[str]:
     elif "" not in (module.path for module in modules):
         return []
     for module in modules if all_modules else [module for module in modules if module.kind == "Dense"]:
-        path, weights = module.path, f"{module.path}/{WEIGHTS}"
+        path, weights = module.path, f"{module.path}/{WEIGHTS_FILE}"
         if path and module.kind not in WITHOUT_WEIGHTS and not (directory / weights).is_file():
             hint = "save it with sentence-transformers of today: weights in a pickle are not published"
-            raise InputError(f"the module {path} ({module.kind}) has no {WEIGHTS}", hint)
+            raise InputError(f"the module {path} ({module.kind}) has no {WEIGHTS_FILE}", hint)
         names += [f"{path}/config.json", weights] if path else []
     return sorted(name for name in names if (directory / name).is_file())
 
@@ -134,7 +134,7 @@ def read_pooling(directory: Path) -> SentenceConfig:
 
 
 def _dense(directory: Path, path: str) -> tuple[Path, str]:
-    settings, weights = read_object(directory / path / "config.json"), directory / path / WEIGHTS
+    settings, weights = read_object(directory / path / "config.json"), directory / path / WEIGHTS_FILE
     package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
     name = "sentence_embedding"
     shaping = {"module_input_name": name, "module_output_name": name, "use_residual": False}

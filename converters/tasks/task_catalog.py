@@ -52,7 +52,7 @@ CLASSES: Sequence[type[Task]] = (
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 PATH = "model.onnx"
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
 def of_source(
@@ -182,7 +182,7 @@ def _file(path: Path) -> tuple[str, str]:
     if path.suffix == ".gguf":
         message = f"{path.name} is a GGUF file: weights that were quantized for llama.cpp, without a graph"
         raise InputError(message, "export the checkpoint that it was made from")
-    if path.suffix in WEIGHTS:
+    if path.suffix in WEIGHT_SUFFIXES:
         command = f"reg export module:function --checkpoint {path.name} --recipe FILE"
         message = f"{path.name} holds weights, and nothing says of what model"
         raise InputError(message, f"{SAVED}; or name what makes the module: {command}")

@@ -48,7 +48,7 @@ SENTENCES = (
 )
 TEXT, WHOLE = "text", "model"
 SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
-MASKED = ("clip", "clap")
+WITH_MASK = ("clip", "clap")
 """The families whose model of texts reads a mask. In other families, texts are padded to the same length."""
 
 
@@ -293,7 +293,7 @@ class StaticPooling(Pooling):
         location = locate(source, more=sentences.PATTERNS)
         directory, folder = location.directory, sentences.table_of(location.directory) or ""
         self.pooling(directory)
-        names = [Path(folder, name).as_posix() for name in (sentences.WEIGHTS, TOKENIZER_FILE)]
+        names = [Path(folder, name).as_posix() for name in (sentences.WEIGHTS_FILE, TOKENIZER_FILE)]
         if missing := [name for name in names if not (directory / name).is_file()]:
             message = f"the static embedding has no {missing[0]}"
             raise InputError(message, "save it with sentence-transformers")
@@ -307,12 +307,12 @@ class StaticPooling(Pooling):
         directory: Path = source.location
         folder = directory / (sentences.table_of(directory) or "")
         try:
-            (key, table), *others = load_file(folder / sentences.WEIGHTS).items()
+            (key, table), *others = load_file(folder / sentences.WEIGHTS_FILE).items()
             tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER_FILE))
         except Exception as error:
             raise unloadable("the static embedding", directory, error) from error
         if others or table.ndim != 2:
-            message = f"{sentences.WEIGHTS} of the static embedding has more than a table: {key[:80]}"
+            message = f"{sentences.WEIGHTS_FILE} of the static embedding has more than a table: {key[:80]}"
             raise InputError(message, "save it with sentence-transformers")
         backend = tokenizer.backend_tokenizer
         backend.no_padding()
@@ -359,7 +359,7 @@ class Towers(Saved):
         return located
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        model, has_mask = checkpoint.model, checkpoint.config.model_type in MASKED
+        model, has_mask = checkpoint.model, checkpoint.config.model_type in WITH_MASK
         length = longest(int(self.options.max_seq_length), model.text_model)
         inputs, row = (REQUIRED, {1: "sequence"}) if has_mask else (REQUIRED[:1], {})
         texts = _texts(checkpoint.tokenizer, checkpoint.config.text_config, length, has_mask)

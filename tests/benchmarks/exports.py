@@ -259,7 +259,7 @@ def _quantized(model: Path, target: Path, name: str) -> Path:
     from onnxreg.converters.passes import models
     from onnxreg.converters.passes.base import run as run_pass
     from onnxreg.converters.passes.pass_catalog import find
-    from onnxreg.converters.search.search import built_in
+    from onnxreg.converters.search.candidates import built_in
 
     graph = models.load(model)
     for work in next(candidate.passes for candidate in built_in() if candidate.name == name):

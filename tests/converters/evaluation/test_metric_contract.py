@@ -17,8 +17,8 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import (
-    Document,
     LabelledText,
+    Passage,
     Question,
     TextPair,
     Texts,
@@ -42,7 +42,7 @@ SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
         [vectors[::-1] if n % 2 else np.ones((2, 4)) for n, vectors in enumerate(VECTORS)],
     ),
     "ndcg_10": (
-        [Texts("q", documents=(Document("a", 1.0), Document("b", 0.0)))] * 6,
+        [Texts("q", documents=(Passage("a", 1.0), Passage("b", 0.0)))] * 6,
         [np.array([[1, 0], [1, 0.1], [0, 1]])] * 6,
         [np.array([[1, 0], [0, 1], [1, 0.1]])] * 6,
     ),

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluate import recompute
-from onnxreg.converters.evaluation.evaluators import Document, Question, Texts
+from onnxreg.converters.evaluation.evaluators import Passage, Question, Texts
 from onnxreg.converters.evaluation.metric import Metric, ScoreTable, metric_errors
 from onnxreg.converters.evaluation.rows import LabelledBoxes, LabelledPixels, LabelledRow, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
@@ -68,7 +68,7 @@ def test_ranks_and_documents_as_scikit_learn_ranks_them():
         assert value(name, [None] * 200, ranks) == pytest.approx(expected)
     vectors = RANDOM.normal(size=(40, 21, 8))
     relevance = RANDOM.randint(0, 4, (40, 20)).astype(float)
-    items = [Texts("q", documents=tuple(Document("d", one) for one in row)) for row in relevance]
+    items = [Texts("q", documents=tuple(Passage("d", one) for one in row)) for row in relevance]
     query, documents = vectors[:, :1], vectors[:, 1:]
     norms = np.linalg.norm(query, axis=2) * np.linalg.norm(documents, axis=2)
     cosines = (query * documents).sum(axis=2) / norms
@@ -76,7 +76,10 @@ def test_ranks_and_documents_as_scikit_learn_ranks_them():
 
 
 def test_an_item_with_a_pair_and_documents_is_judged_by_the_metrics_of_both():
-    both, vectors = Texts("a", "b", 2.0, (Document("c", 1.0), Document("d", 0.0))), RANDOM.normal(size=(4, 8))
+    both, vectors = (
+        Texts("a", "b", 2.0, (Passage("c", 1.0), Passage("d", 0.0))),
+        RANDOM.normal(size=(4, 8)),
+    )
     pair, query = Texts("a", "b", 2.0), Texts("a", documents=both.documents)
     for name, alone, own in (("spearman", pair, [0, 1]), ("ndcg_10", query, [0, 2, 3])):
         row = metrics.find(name)().row

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.converters.evaluation.metric import Integers, Interval, Part, ScoreTable, judge_loss, percentiles
+from onnxreg.converters.evaluation.metric import (
+    Integers,
+    Interval,
+    JudgedPart,
+    ScoreTable,
+    judge_loss,
+    percentiles,
+)
 from onnxreg.converters.evaluation.metrics import CharacterRecall
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError
@@ -26,7 +33,7 @@ def table_of(fixtures: list[Fixture], parent: list[Integers], candidate: list[In
     return ScoreTable.of(METRIC.columns(LABELS), *sides, range(len(fixtures)))
 
 
-def parts(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> Sequence[Part]:
+def parts(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> Sequence[JudgedPart]:
     return METRIC.judge(table_of(fixtures, parent, candidate), {}).parts
 
 

@@ -27,7 +27,7 @@ from onnxreg.converters.passes.pass_catalog import find
 from onnxreg.converters.prove import read_formulas  # noqa: F401  enters the rules
 from onnxreg.converters.prove.comparison import HALF_RULES, SCALE_RULES
 from onnxreg.converters.prove.rewrites import RULES
-from onnxreg.converters.search.search import built_in
+from onnxreg.converters.search.candidates import built_in
 from onnxreg.schema.gates.statements import FaithfulnessReport
 
 

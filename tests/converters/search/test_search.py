@@ -27,7 +27,8 @@ from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.request import run
-from onnxreg.converters.search.search import Search, WeightBytes, built_in, product_groups, run_judged
+from onnxreg.converters.search.candidates import WeightBytes, built_in, product_groups
+from onnxreg.converters.search.search import Search, run_judged
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
