@@ -18,17 +18,8 @@ from onnxreg.converters.evaluation.evaluate import (
 )
 from onnxreg.converters.evaluation.latency import PAIRS, LatencyTable, measure_chains
 from onnxreg.converters.evaluation.rows import LabelledRow
+from onnxreg.converters.families import detector as ood
 from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_backbone
-from onnxreg.converters.families.detector import (
-    DISTANCE,
-    VERDICT,
-    Rows,
-    as_float32,
-    detector_graph,
-    embed,
-    fit,
-    rejection,
-)
 from onnxreg.converters.families.heads import Head, head_files, head_graph, member_of, plain, read_heads
 from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.passes import base, conversion, models, samples
@@ -252,8 +243,8 @@ def make_family(
     takes, gives, activation = document.backbone.embedding, document.heads.logits, document.heads.activation
 
     @cache
-    def embedded(path: str, precision: str = PLAIN) -> Rows:
-        return embed(sessions[precision], takes, plan.directory / path, images=path == document.evaluation)
+    def embedded(path: str, precision: str = PLAIN) -> ood.Rows:
+        return ood.embed(sessions[precision], takes, plan.directory / path, path == document.evaluation)
 
     if document.evaluation is None:
         rows = np.random.default_rng(0).normal(size=(COMPARED_EMBEDDINGS, backbone.width)).astype(np.float32)
@@ -269,12 +260,13 @@ def make_family(
     record: dict[str, Any] = {}
     if document.ood is not None:
         fitted, calibration = map(embedded, (document.ood.fit, document.ood.calibrate))
-        detector = fit(fitted, calibration, document.ood.percentile, document.ood.shrinkage)
+        detector = ood.fit(fitted, calibration, document.ood.percentile, document.ood.shrinkage)
         distances = detector.covariance.distances(rows)
-        expected = [{DISTANCE: distances, VERDICT: distances <= detector.threshold}]
-        (file,) = write(DETECTOR, DETECTOR, detector_graph(detector, takes, document.opset), feeds, expected)
+        expected = [{ood.DISTANCE: distances, ood.VERDICT: distances <= detector.threshold}]
+        graph = ood.detector_graph(detector, takes, document.opset)
+        (file,) = write(DETECTOR, DETECTOR, graph, feeds, expected)
         session = load_session(workspace / file.path)
-        checks = [rejection(session, calibration, "false rejection, calibration", "false_rejection_rate")]
+        checks = [ood.rejection(session, calibration, "false rejection, calibration", "false_rejection_rate")]
         least_share = document.limits.ood_true_positive
         tests = [
             (document.evaluation, "false rejection", "false_rejection_rate", None),
@@ -290,7 +282,7 @@ def make_family(
                 measured.check_apart(fitted)
                 measured.check_apart(calibration)
                 full_name = name if measured.stored else f"{name}, {precision} backbone"
-                checks.append(rejection(session, measured, full_name, metric, least))
+                checks.append(ood.rejection(session, measured, full_name, metric, least))
         record = detector.record(round(checks[0]["value"] * checks[0]["samples"]))
         files.append(replace(file, checks=(*file.checks, *checks)))
 
@@ -310,7 +302,7 @@ def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
     arrays = golden.read_rows(path)
     if INPUT not in arrays:
         raise InputError(f"{path.name} has no array called {INPUT}", f"it has {', '.join(sorted(arrays))}")
-    return as_float32(arrays[INPUT], backbone.shape, f"{path.name}: {INPUT}")[:COMPARED_IMAGES]
+    return ood.as_float32(arrays[INPUT], backbone.shape, f"{path.name}: {INPUT}")[:COMPARED_IMAGES]
 
 
 def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tuple[str, str]]]:

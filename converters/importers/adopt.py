@@ -4,20 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.importers import survey
 from onnxreg.converters.importers.intake import Adopted, Difference, Found, Intake
 from onnxreg.converters.importers.openmed import survey_openmed
-from onnxreg.converters.importers.survey import (
-    GRAPHS,
-    Survey,
-    class_count,
-    compare,
-    describe_model,
-    files_below,
-    named_file,
-    read_graph,
-    survey_files,
-    survey_repository,
-)
 from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
 from onnxreg.converters.source.source_files import below, read_json, read_object
 from onnxreg.converters.tasks.task import head_of, modality_of
@@ -38,17 +27,17 @@ def adopt(
 ) -> Adopted:
     """Make a draft of a directory, or of a list of .onnx and .ort files and their companions.
 
-    `workspace` is an empty directory. `options` are arguments of `survey_files`. With `is_foreign`, the verdicts of a
+    `workspace` is an empty directory. `options` are arguments of `survey.of_files`. With `is_foreign`, the verdicts of a
     manifest do not count. Raises NotFoundError or InputError if the files cannot make a version.
     """
     intake = Intake(workspace, check_name(name))
     if not isinstance(source, Path):
-        return _adopt(survey_files(source, intake, **options), intake)
+        return _adopt(survey.of_files(source, intake, **options), intake)
     if not source.is_dir():
         raise NotFoundError(f"there is no directory {source.name}", "give a directory; `reg add` takes files")
     path = source / FILENAME
     if not path.is_file():
-        return _adopt(survey_repository(source, intake), intake)
+        return _adopt(survey.of_repository(source, intake), intake)
     if path.stat().st_size > MAX_RECORD_BYTES:
         raise InputError(f"{FILENAME} is larger than a manifest may be: {MAX_RECORD_BYTES} bytes")
     data = path.read_bytes()
@@ -57,7 +46,7 @@ def adopt(
         if not is_foreign:
             return _adopt_written(source, data, intake)
         intake.warnings.append(f"{FILENAME} is left out: the verdicts in it are its publisher's, not yours")
-        return _adopt(survey_repository(source, intake), intake)
+        return _adopt(survey.of_repository(source, intake), intake)
     return _adopt(survey_openmed(source, data, intake), intake)
 
 
@@ -78,19 +67,19 @@ def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
     for entry in manifest.all_files():
         short = entry.path.removeprefix("exports/")  # written into `exports/` of a run directory
         is_short = (directory / short).exists() and not (directory / entry.path).exists()
-        file = named_file(directory, short if is_short else entry.path, entry.role)
+        file = survey.named_file(directory, short if is_short else entry.path, entry.role)
         by_path[entry.path] = Found(entry.role, file, entry.path)
     for artifact in manifest.artifacts:
-        if artifact.path.endswith(GRAPHS):
+        if artifact.path.endswith(survey.GRAPHS):
             main = by_path[artifact.path]
-            facts, _ = read_graph(main, intake)
+            facts, _ = survey.read_graph(main, intake)
             _check_stated(artifact, facts)
-            describe_model([main], facts, artifact.format, hint=MINE)  # refuses another format
+            survey.describe_model([main], facts, artifact.format, hint=MINE)  # refuses another format
     files = tuple(map(intake.take, by_path.values()))
     if intake.scrubbed:
         raise InputError(f"{min(intake.scrubbed)} names a path of a machine, which is not published", MINE)
     named = {directory / FILENAME, *(item.file for item in by_path.values())}
-    left_out = [path for path in files_below(directory) if directory / path not in named]
+    left_out = [path for path in survey.files_below(directory) if directory / path not in named]
     differences = [Difference(path, None, "not named by the manifest; left out") for path in left_out]
     return intake.draft((), files, document=data), differences
 
@@ -104,32 +93,32 @@ def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
         raise InputError(f"{FILENAME} states other operators of {artifact.path} than the file has", MINE)
 
 
-def _adopt(survey: Survey, intake: Intake) -> Adopted:
-    companions = tuple(map(intake.take, survey.companions))
-    for file in (file for model in survey.models for file in model.files):
+def _adopt(source: survey.Survey, intake: Intake) -> Adopted:
+    companions = tuple(map(intake.take, source.companions))
+    for file in (file for model in source.models for file in model.files):
         intake.take(file)
-    artifacts = tuple(model.artifact for model in survey.models)
+    artifacts = tuple(model.artifact for model in source.models)
     described = _companion_fields(intake.workspace, companions)
-    fields = {**survey.fields, **described}
-    for model in () if "model_family" in fields else survey.models:
-        classes, labels = model.facts and class_count(model.facts), described.get("labels")
+    fields = {**source.fields, **described}
+    for model in () if "model_family" in fields else source.models:
+        classes, labels = model.facts and survey.class_count(model.facts), described.get("labels")
         if labels is not None and classes is not None and len(labels) != classes:
             message = f"{model.path} has {classes} classes, but the labels beside it are {len(labels)}"
             hint = "use the id2label.json and config.json that were exported with this model"
             raise InputError(message, hint)
-    claimed, tokenizer = survey.claims.get("tokenizer") or {}, described.get("tokenizer") or {}
+    claimed, tokenizer = source.claims.get("tokenizer") or {}, described.get("tokenizer") or {}
     formats = list(dict.fromkeys(artifact.format for artifact in artifacts))
     stated = ("task", "family", "max_sequence_length", "formats")
     differences = [
-        *compare(survey.claims, described | {"formats": formats}, "", stated),
-        *compare(claimed, tokenizer, "tokenizer", ["files"]),
-        *survey.differences,
+        *survey.compare(source.claims, described | {"formats": formats}, "", stated),
+        *survey.compare(claimed, tokenizer, "tokenizer", ["files"]),
+        *source.differences,
     ]
-    result = {"scrubbed": sorted(intake.scrubbed), **survey.result}
-    if survey.claims:
+    result = {"scrubbed": sorted(intake.scrubbed), **source.result}
+    if source.claims:
         result["differences"] = [difference.path for difference in differences]
-    step = {"name": survey.step, "pass": survey.step, "version": 1, "params": survey.params, "result": result}
-    fields["recipe"] = {"profile": survey.profile, "profile_version": 1, "steps": [step], "tools": {}}
+    step = {"name": source.step, "pass": source.step, "version": 1, "params": source.params, "result": result}
+    fields["recipe"] = {"profile": source.profile, "profile_version": 1, "steps": [step], "tools": {}}
     return with_kv_caches(intake.draft(artifacts, companions, fields=fields)), differences
 
 

@@ -9,17 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.importers import survey
 from onnxreg.converters.importers.intake import Difference, Found, Intake
-from onnxreg.converters.importers.survey import (
-    GRAPHS,
-    Survey,
-    compare,
-    compare_weights,
-    describe_model,
-    files_below,
-    named_file,
-    read_graph,
-)
 from onnxreg.converters.onnx.facts import GraphFacts, read_weights
 from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.source.source_files import below, read_json, role_of, scrub
@@ -38,7 +29,7 @@ EXPORT_AGAIN = "export the model again; single files go in without this promise:
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
 """The limit if the documents do not state a limit. OpenMed refuses a model that loses this much recall or more."""
-_MODELS = (*GRAPHS, ".xml")
+_MODELS = (*survey.GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION_VERDICTS = ("certified", "quant_recall_delta", "quantization", "recall_delta_path")
 _CONFIG_VERDICTS = ("_onnx_quantization", *_QUANTIZATION_VERDICTS)
@@ -56,7 +47,7 @@ _UNCARRIED_OF_MANIFEST = {
 """The manifest's claims that are not copied: verdicts, times, and facts that are read from the files instead."""
 
 
-def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
+def survey_openmed(directory: Path, data: bytes, intake: Intake) -> survey.Survey:
     """Survey a directory whose manifest is `data`. Raise InputError for a missing file, or for files of two exports."""
     for existing in below(directory):
         intake.look(existing)
@@ -66,12 +57,12 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     facts: dict[str, GraphFacts] = {}
     located = [list(_locate(directory, claim)) for claim in manifest.artifacts]
     for files in located:
-        for file in [file for file in files if file.path.endswith(GRAPHS)]:
-            facts[file.path], external = read_graph(file, intake)
+        for file in [file for file in files if file.path.endswith(survey.GRAPHS)]:
+            facts[file.path], external = survey.read_graph(file, intake)
             files += external
     companions = _companions(directory, manifest)
     named = {FILENAME, *(file.path for files in (*located, companions) for file in files)}
-    left_out = [path for path in files_below(directory) if path not in named]
+    left_out = [path for path in survey.files_below(directory) if path not in named]
     full = [path for path, item in facts.items() if item.ort_format is None and item.precision == "float32"]
     base = next(iter([*full, *facts]), "")  # other files were made from this file
     incomparable = _refuse_mixture(directory, facts, base) if facts else []
@@ -91,8 +82,9 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
             contradicted.append(Difference(f"{at}.metadata", claim.format, None))
         else:
             actual = model_facts.fields()["metadata"] | android_warnings(model_facts.operator_names)
-            contradicted += compare(claim.to_json(), {"precision": model_facts.precision}, at, ["precision"])
-            contradicted += compare(stated, actual, f"{at}.metadata", actual)
+            precision = {"precision": model_facts.precision}
+            contradicted += survey.compare(claim.to_json(), precision, at, ["precision"])
+            contradicted += survey.compare(stated, actual, f"{at}.metadata", actual)
         # the manifest's top-level keys describe the INT8 artifact, since OpenMed evaluates only this artifact
         verdicts = (manifest.to_json() if claim.format == "onnx-int8" else {}) | stated
         claimed = {key: verdicts[key] for key in _VERDICT if verdicts.get(key) is not None}
@@ -107,7 +99,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         if model_facts is not None and model_facts.ort_format is not None:
             fields["reproducible"] = False
         models.append(
-            describe_model(
+            survey.describe_model(
                 [main, *{file.path: file for file in others}.values()],
                 model_facts,
                 claim.format,
@@ -126,7 +118,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         for index, entry in enumerate(carried["segmenter"].get("resource_files", ())):
             data = (directory / entry["path"]).read_bytes()
             actual = {"size_bytes": len(data), "sha256": str(Digest.of(data))}
-            wrong_files += compare(entry, actual, f"segmenter.resource_files.{index}", actual)
+            wrong_files += survey.compare(entry, actual, f"segmenter.resource_files.{index}", actual)
             entry.update(actual)
     fields, scrubbed = scrub(carried, intake.name, directory)
     reason, weights = "not an artifact or companion of the manifest; left out", f"the weights of {base}"
@@ -139,7 +131,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         *wrong_files,
         *(Difference(at, carried[at], fields[at]) for at in scrubbed if at in fields and at in carried),
     ]
-    return Survey(
+    return survey.Survey(
         tuple(models),
         companions,
         "openmed-v1",
@@ -156,7 +148,7 @@ def _without(claims: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]
 def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
     label = label or role
     _check_inside(path, label)
-    file = named_file(root, path, label)
+    file = survey.named_file(root, path, label)
     return Found(role, file, path, _CONFIG_VERDICTS if role == "config" else ())
 
 
@@ -172,7 +164,7 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
     folder = claim.path.rstrip("/")
     _check_inside(folder, label)
     if (root / folder).is_dir():
-        files = files_below(root, folder)
+        files = survey.files_below(root, folder)
         preferred = [f"{folder}/onnx/model_quantized.onnx", f"{folder}/onnx/model.onnx", *files]
         main = next((path for path in preferred if path in files and path.endswith(".onnx")), None)
         if main is None:
@@ -235,7 +227,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
     reference = read_weights(root / base)
     unknown = []
     for path, facts in models.items():
-        if path != base and not compare_weights(reference, read_weights(root / path), path, base):
+        if path != base and not survey.compare_weights(reference, read_weights(root / path), path, base):
             if facts.ort_format is None:
                 raise InputError(f"no weight of {path} has a counterpart in {base}", ONE_EXPORT)
             unknown.append(path)

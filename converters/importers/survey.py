@@ -165,7 +165,7 @@ def named_file(root: Path, path: str, role: str) -> Path:
     return file
 
 
-def survey_files(
+def of_files(
     files: Sequence[Path],
     intake: Intake,
     *,
@@ -285,18 +285,18 @@ def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None
         check_alternatives(graphs, advice)
 
 
-def survey_repository(directory: Path, intake: Intake) -> Survey:
+def of_repository(directory: Path, intake: Intake) -> Survey:
     """Survey the graphs of a repository as one version, with the companions that a runtime needs.
 
     Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline. The recipe lists
-    the files that are left out. Raises the errors of `survey_files`, and InputError for a link out of the repository.
+    the files that are left out. Raises the errors of `of_files`, and InputError for a link out of the repository.
     """
     paths = _paths(directory)
     names = list(_distinct(directory, [path for path in paths if path.endswith(GRAPHS)]))
     stems = {directory / path: stem_of(path) for path in names}
     members = stems if len(set(stems.values())) > 1 else None
     files = [directory / path for path in (*names, *filter(is_companion, paths))]
-    survey = survey_files(files, intake, members=members, root=directory)
+    survey = of_files(files, intake, members=members, root=directory)
     taken = {file.path for file in survey.companions}
     for model in survey.models:
         taken |= {file.path for file in model.files}

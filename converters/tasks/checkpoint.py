@@ -18,28 +18,9 @@ from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import no_collection, one_torch_thread, silent_transformers
+from onnxreg.converters.source import source_files
 from onnxreg.converters.source.hub import fetch
-from onnxreg.converters.source.source_files import (
-    CARD,
-    CONFIG,
-    GENERATION_CONFIG,
-    PROCESSOR,
-    TOKENIZER,
-    WEIGHTS,
-    Location,
-    below,
-    check_inside,
-    copy_scrubbed,
-    digest_files,
-    hub_id,
-    input_files,
-    matching,
-    read_metadata,
-    read_object,
-    role_of,
-    scrub,
-    weight_files,
-)
+from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, PROCESSOR, TOKENIZER, WEIGHTS
 from onnxreg.converters.source.toolchain import refuse_missing, require, require_memory
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, ExportSubject, LocatedSource, Part, Task
@@ -157,7 +138,7 @@ class Saved(Task):
             if (other := kinds.head_of(config, kinds.modality_of(directory))) is not None:
                 hint = other.way or f"export it with --task {other.task} in place of your --profile or --task"
             raise InputError(message, hint)
-        if not weight_files(directory):
+        if not source_files.weight_files(directory):
             hint = "its graphs are exported already: reg import" if any(directory.glob("*.onnx")) else SAVED
             raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", hint)
         packages = ("timm",) if is_timm(config) else ()
@@ -169,7 +150,7 @@ class Saved(Task):
             message = "the checkpoint reads images or sound (it has a processor), the task gives texts alone"
             raise InputError(message, kinds.OPTIMUM)
         shaping, copied = self.further_files(directory)
-        located = located_source(location, [*input_files(directory, trusted), *shaping], copied)
+        located = located_source(location, [*source_files.input_files(directory, trusted), *shaping], copied)
         lacks_tokenizer = self.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
         located = replace(located, lacks_tokenizer=lacks_tokenizer, packages=packages)
         return located if base is None else _adapted(located, named)
@@ -216,9 +197,9 @@ class Saved(Task):
         tokenizer, scrubbed = write_companions(directory, checkpoint, name, graphs)
         copies = [path for path in self.head.copies if (source.location / path).is_file()]
         for path in (*copies, *self.further_files(source.location)[1]):
-            copy_scrubbed(source.location / path, directory / path, name, source.location)
-        paths = [path.relative_to(directory).as_posix() for path in below(directory)]
-        roles = {path: "other" if "/" in path else role_of(path) for path in paths}
+            source_files.copy_scrubbed(source.location / path, directory / path, name, source.location)
+        paths = [path.relative_to(directory).as_posix() for path in source_files.below(directory)]
+        roles = {path: "other" if "/" in path else source_files.role_of(path) for path in paths}
         roles |= dict.fromkeys(tokenizer, "tokenizer")
         fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
         resolved = {**graphs.resolved, **({"scrubbed": scrubbed} if scrubbed else {})}
@@ -239,7 +220,7 @@ class Saved(Task):
         )
 
 
-def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
+def _adapted(base: LocatedSource, location: source_files.Location) -> LocatedSource:
     if not (location.directory / ADAPTER_WEIGHTS).is_file():
         raise InputError(f"the adapter has no {ADAPTER_WEIGHTS}", "save it as safetensors, with peft")
     own = located_source(location, ADAPTER_FILES)
@@ -254,7 +235,7 @@ def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
 
 
 def described(task: str, directory: Path, family: object) -> dict[str, Any]:
-    fields = {"task": task, "family": family, "license": read_metadata(directory).get("license")}
+    fields = {"task": task, "family": family, "license": source_files.read_metadata(directory).get("license")}
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
@@ -305,7 +286,7 @@ def write_companions(
     config |= {"_name_or_path": name, **length, **graphs.settings}
     for key in ("id2label", "label2id"):
         config.pop(key, None)
-    cleaned, replaced = scrub(_without_local_keys(config), name, source)
+    cleaned, replaced = source_files.scrub(_without_local_keys(config), name, source)
     if labels := {str(index): label for index, label in enumerate(checkpoint.labels)}:
         cleaned |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
         _write(directory / LABELS, labels, sort_keys=False)
@@ -314,13 +295,13 @@ def write_companions(
         saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
         files = sorted(file for file in saved if (directory / file).is_file())
         path = directory / "tokenizer_config.json"
-        cleaned, _ = scrub(_without_local_keys(json.loads(path.read_bytes())), name, source)
+        cleaned, _ = source_files.scrub(_without_local_keys(json.loads(path.read_bytes())), name, source)
         if cleaned.get("tokenizer_class") == "TokenizersBackend":
             cleaned["tokenizer_class"] = "PreTrainedTokenizerFast"  # which transformers 4 knows too
         _write(path, {**cleaned, "model_input_names": list(graphs.inputs)})
         template = directory / "chat_template.jinja"
         if template.is_file():
-            copy_scrubbed(template, template, name, source)
+            source_files.copy_scrubbed(template, template, name, source)
     return files, [f"{CONFIG}:{key}" for key in replaced]
 
 
@@ -343,38 +324,43 @@ def require_processor(directory: Path, modality: kinds.Modality) -> None:
         raise InputError(message, f"save it beside the model: {save}")
 
 
-def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
+def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> source_files.Location:
     """Return the location of a checkpoint: a directory, or the downloaded files of a hub id (`ORG/NAME[@REVISION]`).
 
     `more` are patterns of further files to download; with `code`, Python files are downloaded, too. Raises InputError
     for a link out of the directory, and the errors of `hub_id` and `fetch`.
     """
-    name = hub_id(source)
+    name = source_files.hub_id(source)
     if name is None:
         directory = Path(source)
         for pattern in ("*", *more):
             for file in directory.glob(pattern):
-                check_inside(directory, file)
-        return Location(directory)
+                source_files.check_inside(directory, file)
+        return source_files.Location(directory)
 
     def choose(paths: Iterable[str]) -> set[str]:
         root = [path for path in paths if "/" not in path]
         weights = [pattern for one, pattern in WEIGHTS.items() if {one, f"{one}.index.json"} & {*root}]
-        usual = [*weights[:1], CONFIG, GENERATION_CONFIG, CARD, *TOKENIZER, *PROCESSOR, *["*.py"] * code]
-        return {*matching(usual)(root), *matching(more)(paths)}
+        usual = [*weights[:1], CONFIG, GENERATION_CONFIG, *TOKENIZER, *PROCESSOR, *["*.py"] * code]
+        return {
+            *source_files.matching([*usual, source_files.CARD])(root),
+            *source_files.matching(more)(paths),
+        }
 
     return fetch(name, source.partition("@")[2] or None, choose)
 
 
-def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
+def located_source(
+    location: source_files.Location, names: Sequence[str], companions: Sequence[str] = ()
+) -> LocatedSource:
     """Hash a checkpoint's files: `names` affect an export, `companions` are only published."""
     directory = location.directory
     for name in (*names, *companions):
-        check_inside(directory, directory / name)
-    digest = digest_files(directory, names)
-    card = directory / CARD
-    further = [*([CARD] if card.is_file() else []), *companions]
-    described = digest_files(directory, further) if further else None
+        source_files.check_inside(directory, directory / name)
+    digest = source_files.digest_files(directory, names)
+    card = directory / source_files.CARD
+    further = [*([source_files.CARD] if card.is_file() else []), *companions]
+    described = source_files.digest_files(directory, further) if further else None
     if location.hub_id is None:
         files = (directory, card, *(directory / name for name in names))
         return LocatedSource(directory, digest, described=described, files=files)
@@ -384,7 +370,7 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
 
 def read_config(directory: Path) -> dict[str, Any]:
     """Read config.json. Raise InputError if it is missing, malformed, or above a limit in `COUNTS`."""
-    value = read_object(directory / CONFIG)
+    value = source_files.read_object(directory / CONFIG)
     if not value:
         if (directory / "gliner_config.json").is_file():
             message = "the checkpoint is of GLiNER, which has a format of its own"
@@ -414,7 +400,7 @@ def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
 def refuse_own_code(directory: Path, trusted: bool) -> None:
     """Raise InputError if a checkpoint needs code that is not `trusted`, or that is in another repository."""
     for name in (CONFIG, "tokenizer_config.json"):
-        names = list(_code_names(read_object(directory / name)))
+        names = list(_code_names(source_files.read_object(directory / name)))
         if names and not trusted:
             message = f"the checkpoint wants its own code to run ({name} has an auto_map)"
             raise InputError(message, "read that code, then pass --trust-remote-code")
@@ -609,15 +595,15 @@ def _encoded(backend: Any) -> list[Any]:
     return [backend.get_vocab(), rows, *map(normalize, TRIAL_TEXTS)]
 
 
-def find_base(directory: Path, find: Callable[[str], Location]) -> Location | None:
+def find_base(directory: Path, find: Callable[[str], source_files.Location]) -> source_files.Location | None:
     """Return the base model that an adapter's config names; None if the directory has no adapter.
 
     Raises InputError if the base model is missing or is an adapter, or if the directory also has a whole model.
     """
     if not (directory / ADAPTER_CONFIG).is_file():
         return None
-    config = read_object(directory / ADAPTER_CONFIG)
-    if weight_files(directory):
+    config = source_files.read_object(directory / ADAPTER_CONFIG)
+    if source_files.weight_files(directory):
         message = f"the checkpoint has weights of a model, and an adapter ({ADAPTER_CONFIG}) of another"
         raise InputError(message, "keep the two in directories of their own, and name one")
     base, revision = str(config.get("base_model_name_or_path") or ""), config.get("revision")

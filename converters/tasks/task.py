@@ -10,14 +10,8 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.source.source_files import (
-    CONFIG,
-    GENERATION_CONFIG,
-    PROCESSOR,
-    TOKENIZER,
-    hub_id,
-    read_object,
-)
+from onnxreg.converters.source import source_files
+from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, PROCESSOR, TOKENIZER
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.formats.hub_layout import PIPELINE_TAGS
@@ -213,11 +207,12 @@ def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
 
 def modality_of(directory: Path) -> Modality | None:
     """Return the modality of a checkpoint by its processor or tokenizer; None if it has neither."""
-    settings = [read_object(directory / name) for name in PROCESSOR if (directory / name).is_file()]
+    files = (directory / name for name in PROCESSOR)
+    settings = [source_files.read_object(file) for file in files if file.is_file()]
     parts = [part for value in settings for part in (value, *value.values())]
     if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):
         return "audio"
-    if settings or TIMM in read_object(directory / CONFIG):
+    if settings or TIMM in source_files.read_object(directory / CONFIG):
         return "image"
     return "text" if any((directory / name).is_file() for name in TOKENIZER) else None
 
@@ -353,7 +348,7 @@ class Task(ABC):
 
     def seek(self, source: str) -> str | None:
         """Return a source's hub id; None if it is on this machine. Fetch nothing. Raise NotFoundError for any other."""
-        return hub_id(source)
+        return source_files.hub_id(source)
 
     @abstractmethod
     def find(self, source: str) -> LocatedSource:

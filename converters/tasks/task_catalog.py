@@ -6,16 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST, OLDEST_OF_TRANSFORMERS
+from onnxreg.converters.source import source_files
 from onnxreg.converters.source.hub import fetch
-from onnxreg.converters.source.source_files import (
-    CARD,
-    CONFIG,
-    PROCESSOR,
-    TOKENIZER,
-    Location,
-    hub_id,
-    read_metadata,
-)
+from onnxreg.converters.source.source_files import CARD, CONFIG, PROCESSOR, TOKENIZER, Location
 from onnxreg.converters.tasks import generation, sentences, text
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, Saved, find_base, read_config
@@ -169,7 +162,7 @@ def choose(source: str) -> tuple[str, str]:
 
 def small_files(source: str) -> Location:
     """Return the location of a checkpoint. For a hub id, only its small files are downloaded."""
-    hub = hub_id(source)
+    hub = source_files.hub_id(source)
     if hub is None:
         return Location(Path(source))
     small = {CARD, CONFIG, ADAPTER_CONFIG, sentences.MODULES_FILE, *PROCESSOR, *TOKENIZER}
@@ -206,7 +199,7 @@ def _checkpoint(directory: Path) -> tuple[str, str]:
     if head is None:
         heads = [kind.head for kind in CLASSES if issubclass(kind, Saved)]
         fitting = dict.fromkeys(head.task for head in heads if modality in (None, head.modality))
-        tag = str(read_metadata(directory).get("pipeline_tag"))
+        tag = str(source_files.read_metadata(directory).get("pipeline_tag"))
         if (task := ALIASES.get(tag, tag)) in fitting:
             return task, f"the pipeline_tag of {CARD} says {tag}"
         message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
