@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
 from shlex import join
@@ -111,15 +111,15 @@ class VerifyReport(Struct):
         return {"ok": not self.damages, **counts, "bytes": self.size, **lists}
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
-        """Add the damage in `error`. The kind is `unreadable` after a failure of remote or disk, else `default_kind`."""
+        """Add the damage in `error`. The kind is `unreadable` if a remote or disk failed, else `default_kind`."""
         kind, detail = fault(default_kind, error)
         self.damages.append(Damage(kind, name, detail, digest))
 
 
 Audit = Callable[[Log, StoredObject], Iterable[tuple[str, str]]]
 """A function that checks a log against other documents, and yields the kind and description of each fault."""
-Models = Mapping[str, Collection[Version] | None]
-"""The models to verify. Each has the versions whose files must be there. None means all versions."""
+Models = dict[str, Collection[Version] | None]
+"""The models to verify, each with the versions whose files must be present (None: all versions)."""
 
 
 def verify(
@@ -161,8 +161,7 @@ def verify(
         raise unknown_model(ref.name, store)
     carried = store.carried
     names = sorted({*store.names(), *(carried or ())}) if ref is None else [ref.name]
-    models: dict[str, Collection[Version] | None]
-    models = {name: None if carried is None else carried.get(name, ()) for name in names}
+    models: Models = {name: None if carried is None else carried.get(name, ()) for name in names}
     if ref is not None and not ref.is_bare:
         models[ref.name] = {find(store, ref, yanked=True).version}
     report, needed = _check_models(store, models, audit)
@@ -306,8 +305,9 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Remove entries from the report: manifests whose blobs are listed too, and missing blobs that no log needs any
-    more. If blobs are missing, the logs are read again to see which blobs they need now.
+    """Remove damage that is listed twice, as a manifest and as its blob, and missing blobs that no log needs any more.
+
+    If blobs are missing, the logs are read again to see which blobs they need now.
     """
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
@@ -323,7 +323,6 @@ def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None
     ]
 
 
-_FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
@@ -333,7 +332,7 @@ LEFTOVER = re.compile(
 def is_registry_file(file: TreeFile) -> bool:
     path = file.path
     return file.size is not None and (
-        path in _FIXED
+        path in ("registry.json", "policy.jsonl", CATALOG)
         or BlobKey.of_path(path) is not None
         or LEFTOVER.fullmatch(path) is not None
         or model_of(path) is not None
@@ -381,6 +380,9 @@ def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     yield Diagnosis("registry.json", True, f"registry {again.registry_id[:12]}...")
 
 
+OWNERS = {"condemned": "collection", "intents": "mirroring", None: "first write"}
+
+
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     files = list(remote.files())
     strays = stray_files(files)
@@ -406,9 +408,6 @@ def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     more = [f"and {len(faults) - len(paths)} more"] if len(faults) > len(paths) else []
     detail = "; ".join([*(faults[path] for path in paths), *more])
     yield Diagnosis("files", False, detail, fix, "integrity" if strays else "environment")
-
-
-OWNERS = {"condemned": "collection", "intents": "mirroring", None: "first write"}
 
 
 def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:

@@ -66,6 +66,8 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 MAX_FILE_BYTES = 2**20
 HELPER_SECONDS = 60.0
+DOCKER_HUB = ("docker.io", "index.docker.io", "https://index.docker.io/v1/")
+"""The names of Docker Hub in files of credentials."""
 
 
 class Credential(Struct, frozen=True):
@@ -82,9 +84,8 @@ class Credential(Struct, frozen=True):
 
 def find_credential(host: str, repository: str) -> Credential | None:
     """Return the credential for a repository, or None if there is none. Raises InputError for a malformed file."""
-    parts = [host, *repository.split("/")]
-    keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
-    keys += ["index.docker.io"] if host == "docker.io" else []
+    parts, hosts = repository.split("/"), DOCKER_HUB if host in DOCKER_HUB else (host,)
+    keys = ["/".join([host, *parts[:count]]) for count in range(len(parts), 0, -1)] + [*hosts]
     auth_file, runtime = system.variable("REGISTRY_AUTH_FILE"), system.variable("XDG_RUNTIME_DIR")
     config, docker = system.variable("XDG_CONFIG_HOME"), system.variable("DOCKER_CONFIG")
     for path in (
@@ -94,7 +95,7 @@ def find_credential(host: str, repository: str) -> Credential | None:
         Path(docker or "~/.docker").expanduser() / "config.json",
     ):
         try:
-            document = json.loads(read_bounded(path, MAX_FILE_BYTES))
+            document = json.loads(read_bounded(path.resolve(), MAX_FILE_BYTES))  # in Kubernetes, a link
             helpers, entries = document.get("credHelpers") or {}, document.get("auths") or {}
             # docker login writes URLs, such as https://index.docker.io/v1/: only the host matters
             entries = {re.sub(r"^\w+://([^/]*).*", r"\1", name): value for name, value in entries.items()}
@@ -103,14 +104,14 @@ def find_credential(host: str, repository: str) -> Credential | None:
                 credential = credential or _of_entry(entries.get(key) or {})
                 if credential is not None:
                     return credential
-            store = document.get("credsStore")
-            if store and (credential := _ask_helper(store, host)) is not None:
-                return credential
+            for key in hosts if (store := document.get("credsStore")) else ():
+                if (credential := _ask_helper(store, key)) is not None:
+                    return credential
         except FileNotFoundError:
             continue
         except OSError as error:
             raise HostError(f"reading {path} failed: {error.strerror}", "check its permissions") from error
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, RuntimeError):
             hint = f"log in again: skopeo login {host}"
             raise InputError(f"{path} is not a file of credentials", hint) from None
     return None
@@ -151,7 +152,6 @@ _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/@\s?#:\[\]]+)"
 _URL = re.compile(
     rf"oci://({_HOST}(?::[0-9]{{1,5}})?)/({_PART}(?:/{_PART})*)(?::([A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}))?(?:@(\S+))?"
 )
-_API_HOSTS = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-1.docker.io"}
 
 
 class OciTarget(Struct, frozen=True):
@@ -175,7 +175,7 @@ class OciTarget(Struct, frozen=True):
     @property
     def server(self) -> str:
         scheme = "http" if requests.is_loopback(urlsplit(f"//{self.host}").hostname or "") else "https"
-        return f"{scheme}://{_API_HOSTS.get(self.host, self.host)}"
+        return f"{scheme}://{'registry-1.docker.io' if self.host in DOCKER_HUB else self.host}"
 
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
@@ -401,7 +401,7 @@ def fallback_tag(digest: Digest) -> str:
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors in the list `key`, or those with these `types`. Raises IntegrityError if malformed."""
+    """Return the descriptors (with `types`: of these types) in a document's list `key`, or raise IntegrityError."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:
@@ -574,9 +574,9 @@ def fetch_version(
 ) -> Release:
     """Fetch a version that `reg push` published at an `oci://` URL, and publish it here.
 
-    The version keeps its number if `publisher.version` is not set. `statements` says whether to record the statements
-    about the version too. None means True, but with statements and a configured signing key it raises InputError,
-    because the key would sign a line for each statement. Also raises InputError if onnxreg did not write the OCI
+    The version keeps its number if `publisher.version` is not set. If `statements` is not False, the statements about
+    the version are recorded too. A configured signing key would sign a line for each. Therefore InputError is raised if
+    there are statements and a key, but `statements` is None. Also raises InputError if onnxreg did not write the OCI
     manifest, or if it is about another model than `name`. Raises IntegrityError if bytes are wrong, and RemoteError if
     there are more than `MAX_STATEMENTS` statements.
     """

@@ -214,7 +214,10 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Update all models, or only `names`. With `artifacts`, also update artifacts of models matching `pattern`."""
+        """Update all models, or only `names`.
+
+        With `artifacts`, also update the artifacts of the models that match `pattern`.
+        """
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]

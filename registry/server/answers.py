@@ -58,7 +58,7 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """Rewrite an error for a client. A lost blob becomes an IntegrityError. Hints that name a command are replaced."""
+    """Rewrite an error for a client. A lost blob is an IntegrityError. A hint to run a command of `reg` is removed."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):

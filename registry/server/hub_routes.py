@@ -1,9 +1,9 @@
 """The Hugging Face Hub's protocol for reading: `hf`, transformers and transformers.js can use this server as the Hub.
 
-A model is a repository. A revision is a version, a channel or a manifest's digest. A commit is the start of a digest. A
-repository has the paths in the manifest, and aliases that clients expect, such as `onnx/model.onnx`. After a later
-verdict, an alias may name another file. This module answers the requests that huggingface_hub 2.4 and transformers.js 3
-and 4 send.
+A model is a repository. A revision is a version, a channel or a manifest's digest. A commit is the start of such a
+digest. A repository has the paths in the manifest, and aliases that clients expect, such as `onnx/model.onnx`. After a
+later verdict, an alias may name another file. This module answers the requests that huggingface_hub 2.4 and
+transformers.js 3 and 4 send.
 """
 
 import re
@@ -179,14 +179,15 @@ class HubRoutes:
         return answer
 
     async def _repository(self, request: Request) -> Repository:
-        revision = request.path_params.get("revision", MAIN)
-        return await self._queue.run(partial(self._read, _name(request), revision))
+        name, revision = _name(request), request.path_params.get("revision", MAIN)
 
-    def _read(self, name: str, revision: str) -> Repository:
-        if not (token := self._registry.token(name)):
-            raise _no_repository(name)
-        key = (name, revision, token, *self._registry.rule_keys())
-        return self._repositories.get(key, partial(self._make, name, revision))
+        def read() -> Repository:
+            if not (token := self._registry.token(name)):
+                raise _no_repository(name)
+            key = (name, revision, token, *self._registry.rule_keys())
+            return self._repositories.get(key, partial(self._make, name, revision))
+
+        return await self._queue.run(read)
 
     def _make(self, name: str, revision: str) -> Repository:
         registry = self._registry

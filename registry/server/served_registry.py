@@ -174,7 +174,7 @@ class ServedRegistry(DirectoryRegistry):
         )
 
     def locate(self, name: str, ref_in: Callable[[Log], Ref]) -> tuple[Log, LocatedVersion]:
-        """Find the version that `ref_in` names, given the model's log. The version is checked as in `resolve`."""
+        """Find the version with the ref `ref_in(log)`, and check it as `resolve` does. Return it with the log."""
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
 
@@ -190,7 +190,7 @@ class ServedRegistry(DirectoryRegistry):
 
 
 class Queue:
-    """Answers questions of one kind in `threads` threads of its own, so that other questions need not wait for them."""
+    """Answers questions of one kind in threads of its own, so that questions of other kinds need not wait."""
 
     def __init__(self, threads: int, settings: Settings) -> None:
         self._limiter, self._steps = CapacityLimiter(threads), settings.steps

@@ -98,26 +98,23 @@ class Observer:
         try:
             await self._app(scope, receive, observed)
         finally:
-            self._record(scope, status, count, time.perf_counter() - started)
-
-    def _record(self, scope: Scope, status: int, count: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None)
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        self._metrics.requests(route or "none", method, status).inc()
-        self._metrics.bytes(route or "none").inc(count)
-        self._metrics.seconds(route or "none").observe(seconds)
-        if self._log is not None:
-            line = {
-                "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "method": scope["method"][:20],
-                "route": route,
-                "path": scope["path"][:MAX_LOGGED_PATH_CHARS],
-                "status": status,
-                "bytes": count,
-                "seconds": round(seconds, 6),
-                "client": (scope.get("client") or (None,))[0],
-            }
-            self._log(json.dumps(line))
+            seconds, route = time.perf_counter() - started, getattr(scope.get("route"), "path", None)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self._metrics.requests(route or "none", method, status).inc()
+            self._metrics.bytes(route or "none").inc(count)
+            self._metrics.seconds(route or "none").observe(seconds)
+            if self._log is not None:
+                line = {
+                    "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                    "method": scope["method"][:20],
+                    "route": route,
+                    "path": scope["path"][:MAX_LOGGED_PATH_CHARS],
+                    "status": status,
+                    "bytes": count,
+                    "seconds": round(seconds, 6),
+                    "client": (scope.get("client") or (None,))[0],
+                }
+                self._log(json.dumps(line))
 
 
 def to_stderr(line: str) -> None:
@@ -128,7 +125,10 @@ def to_stderr(line: str) -> None:
 
 
 class Guard:
-    """Refuses requests with a large head or several tokens, and requests that lack the server's token, if it has one."""
+    """Refuses a request with a large head, with several tokens or without the server's token (if it has one).
+
+    Behind a proxy, it also refuses a request to change the protocol.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._max_head_bytes, self._behind_proxy = app, settings.head, settings.behind_proxy
@@ -144,10 +144,8 @@ class Guard:
             if name == b"authorization":
                 tokens.append(value)
             elif name == b"connection" and self._behind_proxy and b"upgrade" in value.lower():
-                hint = "send plain HTTP/1.1, or let the proxy remove the header Upgrade"
-                message = (
-                    "a proxy must not pass a request for another protocol on"  # httptools would lose the body
-                )
+                message = "a proxy must not pass a request for another protocol on"
+                hint = "send plain HTTP/1.1, or let the proxy remove the header Upgrade"  # httptools loses the body
                 return error_answer(400, "input", message, hint, {"Connection": "close"})
         if head > self._max_head_bytes:
             message = f"the head has more than {self._max_head_bytes:,} bytes"
@@ -246,9 +244,8 @@ def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
     except OSError as error:
         problem = os.strerror(error.errno or 0)
         raise HostError(f"cannot listen at {host}:{port}: {problem}", "try another --port") from error
-    opened.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-    )  # asyncio does not, without a protocol number
+    # asyncio does not do this for a socket without a protocol number
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
 
 

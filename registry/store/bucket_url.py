@@ -175,7 +175,7 @@ def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str,
 
 
 def check_endpoint(endpoint: str, source: str) -> None:
-    """Raise InputError if the endpoint is not the URL of a server. `source` is the setting that the error names."""
+    """Raise InputError if an endpoint is not a server's URL. `source` names the setting, such as AWS_ENDPOINT_URL."""
     with suppress(ValueError):
         parts = urlsplit(endpoint)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:

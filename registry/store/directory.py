@@ -69,7 +69,7 @@ def take_lock(path: Path, seconds: float = -1) -> "BaseFileLock | None":
     """Lock a file, and return the lock. A missing file is created.
 
     Returns None if another process still has the lock after `seconds`. Raises HostError if the file system has no
-    locks, and FileNotFoundError if the file can never be created, for example in /proc.
+    locks, and FileNotFoundError if the directory is missing or takes no files, such as /proc.
     """
     from filelock import FileLock, Timeout
 
@@ -148,7 +148,7 @@ MAX_FILE_BYTES = 2**44
 
 
 class StagedBlobs:
-    """The part of a `Push` that receives blobs, as files in `directory`. `url` is the registry's URL, for messages."""
+    """The half of a `Push` that takes blobs. It keeps them in `directory`. `url` is the registry's, for messages."""
 
     def __init__(self, directory: Path, url: str, disk: Disk | None = None) -> None:
         self.id = os.urandom(8).hex()
@@ -241,12 +241,10 @@ class DirectoryStore(protocol.ObjectStore):
         return open_regular(f"{self.root}/{key}")  # a Path takes longer to make than to open
 
     def read(self, key: str) -> bytes | None:
-        with host_errors(f"reading {key} of {self.url}"):
-            try:
-                with self.open_file(key) as stream:
-                    return read_all(stream, key, MAX_DOCUMENT_BYTES)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        if (stream := self.open(key)) is None:
+            return None
+        with host_errors(f"reading {key} of {self.url}"), stream:
+            return read_all(stream, key, MAX_DOCUMENT_BYTES)
 
     def get(self, key: str, cached: protocol.StoredObject | None = None) -> protocol.StoredObject | None:
         data = self.read(key)
@@ -266,7 +264,7 @@ class DirectoryStore(protocol.ObjectStore):
             return {key for key in keys if is_regular(self.root / key)}
 
     def list(self, prefix: str) -> Iterator[protocol.TreeFile]:
-        """List the files below a folder, except `local/` and system files. Raises IntegrityError if a link is found."""
+        """List the files below a folder, except `local/` and system files. Raises IntegrityError if it is a link."""
         self.refuse_link(self.root / prefix)
         files, folders, now = list[protocol.TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
@@ -296,7 +294,7 @@ class DirectoryStore(protocol.ObjectStore):
             return self.swap_from(scratch, key, data, expected)
 
     def swap_from(self, scratch: Path, key: str, data: bytes, expected: str | None) -> bool:
-        """Do what `swap` does, with `scratch` as the directory for the unfinished file."""
+        """Swap as `swap` does. The unfinished file is written in the directory `scratch`."""
         lock = self.root / "local" / "locks" / f"{key.replace('/', '~')}.lock"
         with host_errors(f"writing {key} of {self.root}"), exclusive(lock):
             current = self.get(key)
@@ -383,9 +381,7 @@ class DirectoryRegistry(protocol.RegistryStore):
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
                 registry.check_not_foreign()
-            registry.store.swap(
-                "registry.json", protocol.new_identity(mirror_of, mirror_of is not None), None
-            )
+            protocol.create_registry(registry.store, mirror_of, mirror_of is not None)
         registry.check_exists()
         return registry
 
@@ -495,9 +491,7 @@ class DirectoryPush(StagedBlobs, protocol.Push):
         with self._lock:
             arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
             self._staged = {}
-        self._give_names(
-            {protocol.usable_key(digest, self.condemned): path for digest, path in arrived.items()}
-        )
+        self._give_names(arrived)
 
     def release(self) -> None:
         for lock in self._locks.values():
@@ -552,19 +546,20 @@ class DirectoryPush(StagedBlobs, protocol.Push):
 
     def flush(self) -> None:
         with host_errors(f"writing to {self._url}"):
-            keys = {
-                protocol.usable_key(digest, self.condemned): path for digest, path in self._staged.items()
-            }
-            self._staged, relied, self._relied = {}, self._relied - self._placed, set()
-            self._give_names(keys, relied)
-            self._placed.update(keys)
+            keys = self._give_names(self._staged, self._relied - self._placed)
+        self._staged, self._relied = {}, set()
+        self._placed.update(keys)
 
     def _give_names(
-        self, staged: Mapping[protocol.BlobKey, Path], relied: Iterable[protocol.BlobKey] = ()
-    ) -> None:
-        """Rename staged blobs to their keys, durably. Make the names of the existing blobs in `relied` durable too."""
-        root = self._registry.root
-        targets = [(path, root / key.path) for key, path in staged.items()]
+        self, staged: Mapping[Digest, Path], relied: Iterable[protocol.BlobKey] = ()
+    ) -> list[protocol.BlobKey]:
+        """Move staged blobs durably to usable keys, and return the keys.
+
+        `relied` are keys of blobs that exist already. Their names are made durable too.
+        """
+        root, keys = self._registry.root, [protocol.usable_key(digest, self.condemned) for digest in staged]
+        targets = [(path, root / key.path) for key, path in zip(keys, staged.values(), strict=True)]
         for directory in {target.parent for _, target in targets}:
             self._registry.store.refuse_link(directory)
         self._disk.write_all(targets, root, [root / key.path for key in relied], shared=True)
+        return keys

@@ -11,7 +11,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
@@ -28,7 +28,10 @@ OPTION = "single_writer"
 
 
 class FileStore(protocol.ObjectStore):
-    """An `ObjectStore` for one writing process. At first use, `connect` returns a file system, and the path in it."""
+    """An `ObjectStore` on a file system of fsspec, for one writing process.
+
+    `connect` is called at the first use. It returns the file system, and the path of the registry in it.
+    """
 
     def __init__(self, connect: Callable[[], tuple[Any, str]], url: str, single_writer: bool = False) -> None:
         self.url = url
@@ -61,7 +64,12 @@ class FileStore(protocol.ObjectStore):
                 stream.seek(start)
             except FileNotFoundError:
                 return None
-        return cast(BinaryIO, io.BufferedReader(_Stream(stream, asking)))
+
+        def next_block() -> bytes:
+            with asking():
+                return bytes(stream.read(streams.CHUNK_BYTES))
+
+        return cast(BinaryIO, io.BufferedReader(streams.BlockStream(next_block, stream.close)))
 
     def exists(self, key: str) -> bool:
         with self._asking(f"looking for {key}"):
@@ -132,19 +140,6 @@ class FileStore(protocol.ObjectStore):
         except Exception as error:
             failure = f"{doing} at {self.url} failed: {why(error)}"
             raise RemoteError(failure, "check the URL and your credentials") from error
-
-
-class _Stream(streams.Readable):
-    def __init__(self, stream: Any, asking: Callable[[], AbstractContextManager[None]]) -> None:
-        self._stream, self._asking = stream, asking
-
-    def readinto(self, buffer: Any, /) -> int:
-        with self._asking():
-            return int(self._stream.readinto(buffer))
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
 
 
 def file_remote(

@@ -129,7 +129,7 @@ class HubRegistry(protocol.RegistryStore):
         return super().read_file(path, cached)
 
     def files(self) -> Iterator[protocol.TreeFile]:
-        """List the registry's files in the newest commit. `HUB_FILES` and the files for other libraries are left out."""
+        """List the registry's files in the newest commit. `HUB_FILES` and files for other libraries are left out."""
         at = self.store.refresh()
         layout = RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
@@ -142,7 +142,7 @@ class HubRegistry(protocol.RegistryStore):
             yield HubPush(self.store, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Let pushes also write the layout of this model. Raises InputError if the layout is of another model."""
+        """Make later pushes write this model's layout too. Raises InputError if the layout is of another model."""
         self._shown = name
         RepositoryLayout.of_model(self.store.refresh(), name, True)
         self.store.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
@@ -200,8 +200,8 @@ class HubPush(StagedBlobs, protocol.Push):
     def model_operations(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
         """Return the operations that update the model's layout and the model card.
 
-        If `layout.json` is wrong, an error is raised only if `choose_layout` was called for this model. Otherwise, only
-        the card is updated.
+        If `layout.json` is wrong, an error is raised for the model of `choose_layout`. For another model, only the card
+        is updated.
         """
         try:
             state = State.decode(index.partition(b"\n")[0])

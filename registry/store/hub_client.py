@@ -103,7 +103,7 @@ def parse_url(url: str) -> HfUri:
 
 
 def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
-    """Convert the Hub's entry. A folder gets the size None. Raises TypeError if the entry is malformed."""
+    """Convert an entry of huggingface_hub. A folder gets the size None. Raises TypeError if the entry is malformed."""
     if isinstance(entry, RepoFolder):
         file = TreeFile(entry.path, None, entry.tree_id)
     else:
@@ -167,8 +167,8 @@ class HubClient:
     ) -> tuple[bytes | None, str]:
         """Return a small file's bytes, or None if it is absent, and the id of the commit from which it was read.
 
-        This commit is `revision`, by default the newest commit. If `cached` has the bytes of the file, they are not
-        sent again.
+        This commit is `revision`, by default the newest commit. If the file's bytes are `cached`, they are not sent
+        again.
         """
         conditions = {"If-None-Match": f'"{git_hash(cached)}"'} if cached is not None else {}
         data: bytes | None
@@ -241,30 +241,27 @@ class HubClient:
                     operations=operations, commit_message=message, parent_commit=parent, **address
                 )
         except RemoteError as error:
-            self._check_refused(error)
-            raise
-        return str(info.oid)
-
-    def _check_refused(self, error: RemoteError) -> None:
-        """Raise StaleParentError or UnansweredError if a failed commit may succeed at another try. Otherwise return."""
-        cause, status = error.__cause__, getattr(error, "status", 0)
-        if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
-            raise StaleParentError from error
-        if status == 429:
-            raise requests.UnansweredError(error.message, error.hint) from error
-        is_refusal = 0 < status < 500 and status not in requests.PASSING_STATUS
-        is_redirect = cause is None or isinstance(cause, httpx2.TooManyRedirects)  # None: `_check_redirect`
-        if is_refusal or is_redirect or isinstance(error, NoRepositoryError):
-            return
-        if isinstance(cause, ValueError) and "README.md" in str(cause):
-            raise RemoteError(
-                f"the Hub refuses the README.md of {self.url}: {_one_line(cause)}",
-                "repair the metadata between its first two lines of dashes, then push again",
+            cause, status = error.__cause__, getattr(error, "status", 0)
+            if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
+                raise StaleParentError from error
+            if status == 429:
+                raise requests.UnansweredError(error.message, error.hint) from error
+            is_refusal = 0 < status < 500 and status not in requests.PASSING_STATUS
+            is_redirect = cause is None or isinstance(
+                cause, httpx2.TooManyRedirects
+            )  # None: `_check_redirect`
+            if is_refusal or is_redirect or isinstance(error, NoRepositoryError):
+                raise
+            if isinstance(cause, ValueError) and "README.md" in str(cause):
+                raise RemoteError(
+                    f"the Hub refuses the README.md of {self.url}: {_one_line(cause)}",
+                    "repair the metadata between its first two lines of dashes, then push again",
+                ) from error
+            raise requests.UnansweredError(
+                f"{self.url} did not say whether it took a commit: {_one_line(cause)}",
+                "run the command again; what is there already is not sent again",
             ) from error
-        raise requests.UnansweredError(
-            f"{self.url} did not say whether it took a commit: {_one_line(cause)}",
-            "run the command again; what is there already is not sent again",
-        ) from error
+        return str(info.oid)
 
     def _ask(self, operation: str, request: Callable[[], Result]) -> Result:
         def attempt() -> Result:
@@ -347,7 +344,7 @@ def token_of(data: bytes) -> str:
 
 
 def is_file(entry: TreeFile | None, token: str | None) -> bool:
-    """True if the file at `entry` has this token (see `token_of`). The token None means that the file is absent."""
+    """True if the file at `entry` has this token (see `token_of`). Both are None for an absent file."""
     return entry is None if token is None else entry is not None and entry.token in token.split("-")
 
 

@@ -112,7 +112,7 @@ def model_of(path: str) -> str | None:
 WORTHLESS_NAME = (
     r"\.DS_Store|\._.*|\.AppleDouble|Thumbs\.db|desktop\.ini|@eaDir|\.nfs[0-9a-f]+|\.fuse_hidden.*"
 )
-"""The names of system files that may be deleted. The system makes them again, or they are left from deleted files."""
+"""Names of system files that may be deleted: caches, which the system makes again, and leftovers of deleted files."""
 _SYSTEM_NAME = (
     rf"{WORTHLESS_NAME}|\.Spotlight-V100|\.Trashes|\.fseventsd|System Volume Information|\$RECYCLE\.BIN|#recycle"
     r"|[.#]snapshot|lost\+found|\.Trash-\d+|\.git.*|\.st(folder|ignore|versions)|\.dropbox.*"
@@ -240,7 +240,7 @@ class RegistryReader(BlobReader, Protocol):
         """List the sorted names of all models. Raises UnlistedError if the store cannot list its files."""
 
     def index_tokens(self) -> dict[str, str]:
-        """Return a token for each model, which changes with the index file. It is "" if the store has no tokens."""
+        """Return the token of each model's index file. It changes with the file. "" means that the store has none."""
         return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
@@ -280,7 +280,7 @@ class ReaderWrapper(RegistryReader):
 def layers(reader: RegistryReader) -> Iterator[RegistryReader]:
     """Yield a reader, then each reader that it wraps."""
     yield reader
-    if isinstance(reader, ReaderWrapper) and reader.source is not reader:
+    if isinstance(reader, ReaderWrapper):
         yield from layers(reader.source)
 
 
@@ -337,7 +337,7 @@ class Push(Sink, Protocol):
         """Store a file as `put` does. The file may be moved instead of copied. `hasher` also receives the bytes."""
 
     def flush(self) -> None:
-        """Make all blobs from earlier calls of `put` durable and visible. A log must already refer to them."""
+        """Make all blobs from earlier calls of `put` durable and visible. Each blob must already be in a log."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make durable all blobs that were put up to now, then replace the model's index file.
@@ -490,12 +490,10 @@ class RegistryStore(RegistryReader):
         """Raise NotFoundError if the registry is missing. If the id is already known, this does nothing."""
         _ = self.registry_id
 
-    def has(self, digests: Iterable[Digest], is_push: bool = False) -> set[Digest]:
-        """Return the present digests. For a push, only those under plain keys: its commit brings the others anyway."""
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
         plain = {BlobKey(digest).path: digest for digest in digests}
-        present = self.store.has(plain)
-        absent = [digest for path, digest in plain.items() if path not in present and not is_push]
-        return {plain[path] for path in present} | {key.digest for key in self._elsewhere(absent)}
+        present = {plain[path] for path in self.store.has(plain)}
+        return present | {key.digest for key in self._elsewhere({*plain.values()} - present)}
 
     def _elsewhere(self, digests: Iterable[Digest]) -> list[BlobKey]:
         keys = {key.path: key for digest in digests for key in keys_of(digest)[1:]}

@@ -43,7 +43,7 @@ from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
-"""Maximum number of tries of a request, and of those tries to which the server sends no answer at all."""
+"""Maximum number of tries of a request. After `MAX_SILENT_TRIES` tries without any answer, no more are made."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 """The wait after try n is random, from 0 to min(FIRST_WAIT_SECONDS * 2**n, MAX_WAIT_SECONDS)."""
 MAX_PAUSE_SECONDS = 300
@@ -111,12 +111,11 @@ def is_passing(error: Exception) -> bool:
 def retrying(
     attempt: Callable[[], Result],
     passing: Callable[[Exception], bool] = is_passing,
-    pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
     """Call `attempt` and return its result. If `passing(error)` is true, try again, up to `MAX_TRIES` times in all.
 
-    Between tries, wait at least `pause(error)` seconds. If the pause would be longer than `MAX_PAUSE_SECONDS`, raise
-    the error.
+    Between two tries, wait at least for the pause that the server asked for, such as 30 seconds. If it asked for more
+    than `MAX_PAUSE_SECONDS`, raise the error.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -124,7 +123,7 @@ def retrying(
             return attempt()
         except Exception as error:
             silent += any(isinstance(cause, TimeoutError) for cause in _causes(error))
-            least = pause(error)
+            least = getattr(error, "pause", 0.0)
             if silent >= MAX_SILENT_TRIES or not passing(error) or least > MAX_PAUSE_SECONDS:
                 raise
             system.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)))
@@ -357,7 +356,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750
 
 
 def variable(url: str) -> str:
-    """Return the variable with a host's token, such as `REG_TOKEN_MY__HOST_ORG_8443` for `my-host.org:8443`."""
+    """Return the variable for a host's token, such as `REG_TOKEN_MY__HOST_ORG_8443` for `my-host.org:8443`."""
     host = urlsplit(url).netloc.upper()
     return system.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
 
@@ -590,7 +589,7 @@ def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
 
 
 def check_url(url: str) -> str:
-    """Return a URL without slashes at its end. Raises InputError if it has credentials or lacks encryption."""
+    """Return a URL without slashes at its end. Raises InputError if it is malformed, unencrypted or has credentials."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise InputError("the URL holds credentials, which would be stored and shown", "leave them out")

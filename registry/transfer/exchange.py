@@ -4,9 +4,9 @@
 and lines are copied unchanged. If the ids differ, the events of the chosen versions become new lines of the
 destination's log, each with its origin in `via`. If the destination's log changes meanwhile, the merge is repeated.
 
-Blobs move first, several at a time, and are verified on the way. Then the documents move, then the index file is
-swapped. Nothing is visible at the destination before everything has arrived. A blob may arrive as a delta, the
-difference from a file that the destination has (docs/delta.md). If a delta fails, the whole file is fetched.
+Blobs move first, several at a time, and are verified on the way. Then the index file is swapped. Thus no event is
+visible at the destination before its blobs have arrived. A blob may arrive as a delta, the difference from a file that
+the destination has (docs/delta.md). If a delta fails, the whole file is fetched.
 """
 
 import importlib.util
@@ -68,7 +68,7 @@ class ExchangeRequest(Struct, frozen=True):
     selection: Selection = EVERYTHING  # the artifacts to copy; the destination keeps its other artifacts
     channels: Collection[str] = ()  # to move at the destination to the versions that they have at the source
     restore: bool = False  # bring back versions that expired at the destination, with their files
-    heal: bool = True  # also copy blobs that the destination lost; if False, a complete log has all its blobs
+    heal: bool = True  # also copy blobs that the destination lost, even if its log lacks no lines
     actor: str | None = None  # the claimed author of new events at the destination
     deltas: bool = False  # files may be sent as deltas
 
@@ -115,11 +115,13 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Return the changes that fulfil a request. `Merge.apply` fails if a channel has moved since `channels_before`.
+    """Return the changes that fulfil a request.
 
-    Raises the errors of `missing_lines`. Raises ConflictError if needed files were taken down at the destination.
-    Raises IntegrityError if documents of the source contradict each other, and InputError if too many artifacts are
-    selected.
+    `channels_before` are the destination's channels when the request was made. `Merge.apply` fails if one of the
+    request's channels has moved since.
+
+    Raises the errors of `missing_lines`. Raises ConflictError if needed files were taken down at the destination,
+    IntegrityError if documents of the source contradict each other, and InputError if too many artifacts are selected.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
     lines = missing_lines(request, source, destination)
@@ -149,15 +151,16 @@ def merge(
 
 
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
-    """Return the lines that the destination lacks.
+    """Return the source's lines that the destination lacks.
 
-    If both registries have the same id, these are the lines after the last common line. Then ConflictError is raised if
-    artifacts are selected, and ForkError if the copies have different histories. If the ids differ, these are lines of
-    the following kinds. Publications come first. The other lines are in the source's order.
+    If both registries have the same id, these are the lines after the last common line. Raises ConflictError if
+    artifacts are selected, and ForkError if the copies have different histories.
 
-    * the publications of the requested versions, and the statements about these versions,
+    If the ids differ, these are the publications of the requested versions, then in the source's order:
+
+    * statements about the requested versions,
     * all refusals of artifacts, and other verdicts on versions that the destination has,
-    * the yanks of requested versions, and of versions that the destination has.
+    * yanks of the requested versions, and of versions that the destination has.
 
     Raises the errors of `check_versions`.
     """
@@ -304,7 +307,7 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """Return which artifacts of each version the destination will have after the transfer.
+    """Return the paths of the artifacts that the destination will have after the transfer, by version.
 
     Raises InputError if the paths of a version's artifacts do not fit into one event.
     """
@@ -517,7 +520,6 @@ class TransferResult(Struct, frozen=True):
     blobs: int = 0
     size: int = 0
     log: Log | None = None  # the destination's log afterwards; None if it could not be read
-    artifacts: Mapping[Version, ArtifactPaths] = {}  # at the destination afterwards
     channels: tuple[Tag, ...] = ()  # the moves of channels
     skipped: list[SkippedVersion] = []
     has_copied: bool = False  # False if no exchange was needed or possible
@@ -576,9 +578,8 @@ def exchange(
     is_small = sum(file.size or 0 for file in merged.blobs.values()) <= SMALL_TRANSFER_BYTES
     is_local = isinstance(destination, DirectoryRegistry)
     moving: dict[Digest, Reference] = {}
-    # a small change of a registry elsewhere: only the commit asks for the blobs
-    if merged.blobs and (is_local or not (is_small and merged.is_change)):
-        present = destination.has(merged.blobs, is_push=merged.is_change)
+    if merged.blobs and (is_local or not merged.is_change):  # before a change elsewhere, only the push asks
+        present = destination.has(merged.blobs)
         moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
     mover, events = BlobMover(source, progress, source_log.fetched), 0
     if request.deltas and is_local:
@@ -601,7 +602,7 @@ def exchange(
                 mover.move(push, files)
 
             if not is_small:
-                mover.move(push, moving)
+                bring(merged.blobs.keys() - push.has(merged.blobs))
             progress.step(f"committing {name}")
             result_log = commit(destination, push, name, change, source, *more, bring=bring, first=own)
     else:
@@ -615,7 +616,6 @@ def exchange(
         blobs=len(moving),
         size=sum(file.size or 0 for file in moving.values()),
         log=result_log,
-        artifacts={version: result_log.versions[version].held for version in arrived},
         channels=tuple(merged.moves),
         has_copied=True,
         arrivals=tuple(mover.arrivals),

@@ -7,7 +7,7 @@ the manifest, such as `exports/model.onnx`, are relative to the run directory.
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -151,7 +151,8 @@ def replacing(target: Path) -> Iterator[Path]:
             try:
                 fresh.rename(path)
             except OSError:
-                aside.rename(path)
+                with suppress(FileNotFoundError):  # there was nothing to replace
+                    aside.rename(path)
                 raise
             disk.sync_directory(path.parent)
             shutil.rmtree(aside, ignore_errors=True)

@@ -254,25 +254,23 @@ class Pages:
     async def models(self, request: Request) -> bytes:
         typed = {key: request.query_params.get(key, "").strip() for key in ("words", "after", "q")}
         if query := typed.pop("q"):
-            return await self._search.ask(partial(self._search_page, query, parse(query)), artifacts=True)
-        return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
+            return await self._search.ask(partial(self._matches, query, parse(query)), artifacts=True)
 
-    def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:
-        most = self._most(MODELS_PER_PAGE)
-        models, count = find_models(search, self._registry, **typed, limit=most + 1)
-        return self._page(
-            "models.html",
-            typed=typed,
-            count=count,
-            models=models[:most],
-            more=models[most - 1].name if len(models) > most else None,
-            damages=search.damages(),
-        )
+        def make(catalog: Catalog) -> bytes:
+            most = self._most(MODELS_PER_PAGE)
+            models, count = find_models(catalog, self._registry, **typed, limit=most + 1)
+            more, damages = models[most - 1].name if len(models) > most else None, catalog.damages()
+            models = models[:most]
+            return self._page(
+                "models.html", typed=typed, count=count, models=models, more=more, damages=damages
+            )
 
-    def _search_page(self, query: str, expression: Expression, search: Catalog) -> bytes:
-        matches = list(islice(search.query(expression), MATCHES_PER_PAGE + 1))
+        return await self._search.ask(make, ("page", *typed.values()))
+
+    def _matches(self, query: str, expression: Expression, catalog: Catalog) -> bytes:
+        matches = list(islice(catalog.query(expression), MATCHES_PER_PAGE + 1))
         shown, more = matches[:MATCHES_PER_PAGE], len(matches) > MATCHES_PER_PAGE
-        damages = search.damages(artifacts=True)
+        damages = catalog.damages(artifacts=True)
         return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -31,17 +32,17 @@ def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: P
     if trial is not None and target.resolve().is_relative_to(trial.resolve()):
         raise InputError(f"{target} is inside {trial}, which is copied", "name a directory outside of it")
     with replacing(target) as fresh:
-        if url is None:  # index files first, so that all their blobs are copied
-            root, names = registry.root, (POLICY_LOG, *registry.names())
-            blobs = (path.relative_to(root) for path in (root / "blobs").rglob("*"))
-            for path in (Path("registry.json"), Path(CATALOG), *map(Path, map(index_path, names)), *blobs):
-                if (root / path).is_file() and not (root / path).is_symlink():
-                    (fresh / "tree" / path).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(root / path, fresh / "tree" / path)
         for folder, source in {"static": STATIC, "try": trial}.items():
             if source is not None:
                 shutil.copytree(source, fresh / folder)
         models = anyio.run(_write_pages, registry, fresh, (url or "tree").rstrip("/"), trial)
+        if url is None:  # pages, then index files, then blobs: all that a page or index file names is copied
+            root, names = registry.root, map(index_path, (POLICY_LOG, *registry.names()))
+            blobs = (path.relative_to(root) for path in (root / "blobs").rglob("*"))
+            for path in chain(map(Path, ("registry.json", CATALOG, *names)), blobs):
+                if (root / path).is_file() and not (root / path).is_symlink():
+                    (fresh / "tree" / path).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(root / path, fresh / "tree" / path)
         files = [path.relative_to(fresh).as_posix() for path in fresh.rglob("*") if path.is_file()]
         (fresh / LIST).write_text(json.dumps(sorted([*files, LIST]), indent=1) + "\n", "utf-8")
         return {"models": models, "pages": len([*fresh.glob("*.html")])}

@@ -56,7 +56,7 @@ def snippets(
     files: Mapping[str, LayoutFile],
     has_token: bool,
 ) -> Iterator[Snippet]:
-    """Yield a snippet for each client that can use an artifact from the server at `base`. The shell comes first.
+    """Yield a snippet for each client that can use an artifact from the server at `base`. Shell commands come first.
 
     `tag` is the version, or None if clients must use the digest. `channel` is a channel of this version, if any. Apps
     that request the channel get later versions too. `files` is the version in the layout of the Hub.

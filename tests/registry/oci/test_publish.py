@@ -183,13 +183,13 @@ BASIC = f"Basic {ME['auth']}"
 
 
 def test_the_entry_for_the_longest_part_counts(auth_file):
-    entries = {"host": "a", "host/x": "b", "https://old.example/v1/": "c"}
-    auth_file.write_text(
-        json.dumps({"auths": {place: encoded(user, "1") for place, user in entries.items()}})
-    )
+    entries = {"host": "a", "host/x": "b", "https://old.example/v1/": "c", "https://index.docker.io/v1/": "d"}
+    document = {"auths": {place: encoded(user, "1") for place, user in entries.items()}}
+    auth_file.with_name("data").write_text(json.dumps(document))
+    auth_file.symlink_to("data")  # as Kubernetes mounts a secret
     for host, repository, user in (
         *(("host", "y/z", "a"), ("host", "x/y/z", "b"), ("host", "xy", "a")),
-        *(("old.example", "any", "c"), ("other", "x", None)),
+        *(("old.example", "any", "c"), ("other", "x", None), ("docker.io", "x/y", "d")),
     ):
         assert find_credential(host, repository) == (user and Credential(user, "1"))
 
@@ -198,7 +198,7 @@ def test_helper_programs_are_asked(auth_file, tmp_path, monkeypatch):
     helper = tmp_path / "docker-credential-test"
     helper.write_text(
         "#!/bin/sh\nread host\n"
-        'case $host in known*) echo \'{"Username": "<token>", "Secret": "t"}\';;'
+        'case $host in known*|https://index.docker.io/v1/) echo \'{"Username": "<token>", "Secret": "t"}\';;'
         " *) echo credentials not found in native keychain; exit 1;; esac\n"
     )
     helper.chmod(0o755)
@@ -206,6 +206,7 @@ def test_helper_programs_are_asked(auth_file, tmp_path, monkeypatch):
     auth_file.write_text(json.dumps({"credsStore": "test", "auths": {"known": {}}}))
     assert find_credential("known", "x") == Credential("", "", "t")
     assert find_credential("unknown", "x") is None
+    assert find_credential("docker.io", "x/y") == Credential("", "", "t")
     auth_file.write_text(json.dumps({"credHelpers": {"known/x": "test"}}))
     assert find_credential("known", "x/y") == Credential("", "", "t")
     assert find_credential("known", "y") is None

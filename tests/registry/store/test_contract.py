@@ -137,7 +137,7 @@ READS: dict[str, Callable[[FileStore], object]] = {
     "open": lambda store: store.open("registry.json"),
     "info": lambda store: store.has(["registry.json"]),
     "find": lambda store: list(store.list("")),
-    "readinto": lambda store: store.open("registry.json").read(),  # type: ignore[union-attr]
+    "read": lambda store: store.open("registry.json").read(),  # type: ignore[union-attr]
 }
 
 
@@ -148,8 +148,8 @@ def test_errors_of_a_driver_become_one_family(there, monkeypatch, call):
     def fail(*_: Any, **__: Any) -> None:
         raise EOFError("the driver is confused")
 
-    if call == "readinto":
-        monkeypatch.setattr("fsspec.implementations.local.LocalFileOpener.readinto", fail, raising=False)
+    if call == "read":
+        monkeypatch.setattr("fsspec.implementations.local.LocalFileOpener.read", fail, raising=False)
     else:
         monkeypatch.setattr(f"fsspec.implementations.local.LocalFileSystem.{call}", fail)
     with pytest.raises(RemoteError, match=r"sftp://.* failed: the driver"):
