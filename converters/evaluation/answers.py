@@ -25,7 +25,7 @@ import numpy as np
 from onnxreg.converters.evaluation import decoding
 from onnxreg.converters.evaluation.decoding import output, sigmoid, softmax
 from onnxreg.converters.evaluation.metric import Floats
-from onnxreg.converters.evaluation.predict import Run, Runner, artifact_runner
+from onnxreg.converters.evaluation.predict import Run, Runner, artifact_runner, pad
 from onnxreg.converters.evaluation.tokens import TextTokenizer
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, read_object
@@ -300,10 +300,8 @@ def run_named(
     outputs = []
     for text in texts:
         feed = {key: array for key, array in tokenizer.row(text).inputs.items() if key in sizes}
-        for key, array in feed.items():
-            short = (sizes[key] or 0) - array.shape[1]
-            feed[key] = np.pad(array, ((0, 0), (0, max(0, short))), constant_values=padding)
-        outputs.append(run({**numbers, **feed}))
+        length = max(sizes[key] or 0 for key in feed)
+        outputs.append(run({**numbers, **pad(feed, length, padding)}))
     if "pred_boxes" in outputs[0] and "logits" in outputs[0]:
         logits = np.concatenate([_numbers(own, "logits") for own in outputs], axis=-1)
         return {"objects": _objects(logits, _numbers(outputs[0], "pred_boxes"), texts, LEAST_NAMED_SCORE)}

@@ -203,7 +203,7 @@ def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, An
     if not words or any(not isinstance(number, int) for number in words.values()):
         reason = "gives a value for each frame, and its version has no vocab.json of one language"
         raise InputError(f"{name} {reason}", "run it on tensors: --input")
-    tokens, blank = {number: token for token, number in words.items()}, config.get("pad_token_id", 0)
+    tokens, blank = {number: token for token, number in words.items()}, config.get("pad_token_id") or 0
     best = logits.argmax(1)
     starts = best[np.concatenate([[True], best[1:] != best[:-1]])]
     text = "".join(tokens.get(int(number), "") for number in starts if number != blank)

@@ -14,22 +14,9 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 
+from onnxreg.converters.evaluation import metric
 from onnxreg.converters.evaluation.decoding import runs
-from onnxreg.converters.evaluation.metric import (
-    CHECKED,
-    RESAMPLES,
-    Floats,
-    Integers,
-    JudgedPart,
-    Judgement,
-    Metric,
-    ScoreTable,
-    draws,
-    judge_loss,
-    library,
-    percentiles,
-    unmatched_message,
-)
+from onnxreg.converters.evaluation.metric import Floats, Integers, JudgedPart, Judgement, Metric, ScoreTable
 from onnxreg.converters.evaluation.rows import MOST_OBJECTS, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.converters.passes.samples import cosines
@@ -147,7 +134,7 @@ class MeanAveragePrecision(Metric):
         return (*(f"boxes/{label}" for label in labels), *numbers)
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        judge, objects = library(self.uses).COCOeval(iouType="bbox"), np.full((MOST_OBJECTS, 3), -1.0)
+        judge, objects = metric.library(self.uses).COCOeval(iouType="bbox"), np.full((MOST_OBJECTS, 3), -1.0)
         objects[:, 1:] = 0
         boxes, count, common = item.label, 0, {"area": 1, "ignore": 0, "iscrowd": 0}
         for label in np.unique(prediction[:, 0]):
@@ -194,7 +181,7 @@ class Spearman(Metric):
         return (item.score, *cosines(prediction[:1], prediction[1:2]))
 
     def value(self, rows: Floats) -> float:
-        ranks = library(self.uses).rankdata(rows, axis=0)
+        ranks = metric.library(self.uses).rankdata(rows, axis=0)
         with warnings.catch_warnings(action="ignore"):
             return float(np.corrcoef(ranks, rowvar=False)[1, 0])
 
@@ -211,7 +198,7 @@ class NormalizedGain(Metric):
         relevance = np.array([[document.relevance for document in item.documents]], dtype=np.float64)
         query = np.repeat(prediction[:1], len(item.documents), axis=0)
         similarities = cosines(query, prediction[-len(item.documents) :])[None]
-        score = library(self.uses).ndcg_score
+        score = metric.library(self.uses).ndcg_score
         return [score(relevance, values, k=10) for values in (similarities, np.zeros_like(similarities))]
 
     def skill(self, rows: Floats) -> float:
@@ -297,7 +284,7 @@ class WordErrorRate(Metric):
     names = ("errors", "words")
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        jiwer = library(self.uses)
+        jiwer = metric.library(self.uses)
         spaced = (jiwer.RemoveMultipleSpaces(), jiwer.Strip(), jiwer.ReduceToListOfListOfWords())
         words = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), *spaced])
         alignment = jiwer.process_words(item.text, prediction, words, words)
@@ -319,7 +306,7 @@ class CharacterF(Metric):
     limit = 0.01
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        return [library(self.uses).sentence_chrf(prediction, [item.target]).score / 100]
+        return [metric.library(self.uses).sentence_chrf(prediction, [item.target]).score / 100]
 
 
 class Perplexity(Metric):
@@ -436,8 +423,8 @@ class CharacterRecall(Metric):
                     f"the other characters, the difference must reach {minimum.min_parent_recall}"
                 )
             groups = len(np.unique(table.groups[parent[:, 0] > 0]))
-            interval = percentiles(losses) if groups > 1 else None
-            state = None if doubts else judge_loss(loss, interval, self.limit, settings)
+            interval = metric.percentiles(losses) if groups > 1 else None
+            state = None if doubts else metric.judge_loss(loss, interval, self.limit, settings)
             losing = f"{name} loses {loss:.3g} of its recall"
             parts.append(
                 JudgedPart(name, spans, recall, kept_hits / gold, loss, losing, doubts, interval, state)
@@ -450,7 +437,7 @@ class CharacterRecall(Metric):
         lack = "has no gold for any label of the model" if len(table) else "is empty"
         doubts = [] if has_gold else [f"the evaluation suite {lack}"]
         if others := convert(settings.get("other_labels", {}), dict[str, Count]):
-            doubts.append(unmatched_message(others, [part.name for part in parts]))
+            doubts.append(metric.unmatched_message(others, [part.name for part in parts]))
         certified = (
             f"no label loses {self.limit} or more; judged: {listing([parts[number].name for number in judged])}, each with at "
             f"least {minimum.min_gold_chars} gold characters and a parent's recall above chance of at least "
@@ -462,20 +449,20 @@ class CharacterRecall(Metric):
         notes = [f"no gold, so not judged: {listing(without)}"] if without and has_gold else []
         if excluded := convert(settings.get("excluded_labels", {}), dict[str, Any]):
             notes.append(f"excluded by name, so not judged: {listing(list(excluded))}")
-        interval = percentiles(worst) if judged else None
+        interval = metric.percentiles(worst) if judged else None
         return self.judgement(table, settings, parts, largest, interval, doubts, proof, notes)
 
     def resampled(self, table: ScoreTable) -> Floats:
         """Return the loss of each label in each resample, float64 `[resamples, labels]`; NaN without gold."""
         names, parents, candidates = _by_label(table)
-        labels, result = len(names), np.full((RESAMPLES, len(names)), np.nan)
+        labels, result = len(names), np.full((metric.RESAMPLES, len(names)), np.nan)
         if not labels or not table.group_count:
             return result
         counts = np.hstack([parents[:, :, 0].T, (parents[:, :, 1] - candidates[:, :, 1]).T])
         rows = np.zeros((table.group_count, 2 * labels), dtype=np.int64)
         np.add.at(rows, table.groups, counts)
         rows, size = rows[np.lexsort(rows.T)], len(rows)
-        for losses, chosen in zip(result, draws(np.arange(size)), strict=True):
+        for losses, chosen in zip(result, metric.draws(np.arange(size)), strict=True):
             total = np.bincount(chosen, minlength=size) @ rows
             np.divide(total[labels:], total[:labels], out=losses, where=total[:labels] > 0)
         return result
@@ -488,7 +475,7 @@ class CharacterRecall(Metric):
                 **common,
                 "name": f"{self.id}/{part.name}",
                 "value": part.value,
-                "verdict": CHECKED[part.state or "unknown"],
+                "verdict": metric.CHECKED[part.state or "unknown"],
                 "samples": part.samples,
             }
             for part in judgement.parts
@@ -498,7 +485,7 @@ class CharacterRecall(Metric):
             **common,
             "name": "quant_recall_delta",
             "value": record.loss,
-            "verdict": CHECKED[record.state],
+            "verdict": metric.CHECKED[record.state],
             "limit": MAX_RECALL_LOSS,
             "samples": sum(part.samples for part in judgement.parts if part.state is not None),
             **({} if record.interval is None else {"interval": list(record.interval)}),

@@ -116,6 +116,15 @@ def parent_runner(
         yield artifact_runner(start, per_token)
 
 
+def pad(feed: Feed, length: int, token: int) -> dict[str, Any]:
+    """Pad rows to `length`: `input_ids` with `token`, other inputs with 0. Longer rows stay."""
+    padded = {}
+    for name, array in feed.items():
+        width = ((0, 0), (0, max(0, length - array.shape[1])))
+        padded[name] = np.pad(array, width, constant_values=token * (name == "input_ids"))
+    return padded
+
+
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
     """Return the runner of a model file on the CPU. Raise ConversionError if ONNX Runtime cannot load it.
 
@@ -142,11 +151,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
             message = f"{path.name} takes {fixed} tokens, an item of the evaluation suite has {own}"
             hint = "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length"
             raise ConversionError(message, hint)
-        padded = {
-            name: np.pad(array, ((0, 0), (0, fixed - own)), constant_values=padding * (name == "input_ids"))
-            for name, array in feed.items()
-        }
-        outputs = samples.outputs(session, padded, path.name)
+        outputs = samples.outputs(session, pad(feed, fixed, padding), path.name)
         return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}
 
     ranks = {item.name: len(item.shape) for item in session.get_outputs()}
