@@ -75,11 +75,9 @@ def open_url(
             raise missing_extra(error.name or "obstore", extra, f"a registry at {scheme}://") from None
         return open_registry(BucketStore(url), create, mirror_of, known_id)
     if scheme in ("http", "https"):
-        from onnxreg.registry.store.requests import HttpRegistry, HttpStore
+        from onnxreg.registry.store.requests import HttpStore
 
-        served = HttpRegistry(HttpStore(url), known_id)
-        served.check_exists()
-        return served
+        return open_registry(HttpStore(url), known_id=known_id)
     if scheme == "hf":
         with hub_library("a registry on the Hugging Face Hub"):
             from onnxreg.registry.store.hub import open_hub

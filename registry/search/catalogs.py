@@ -42,11 +42,11 @@ class LocalCatalog:
 
     def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
         """Update and return the catalog. With `artifacts`, it includes the artifacts of models that match `pattern`."""
-        catalog, registry_id = self._catalog, self._store.registry_id
-        if catalog is None or catalog.registry_id != registry_id:
-            catalog, self._has_pieces = Catalog(registry_id), False
+        catalog = self._catalog
+        if catalog is None:
+            catalog = Catalog(self._store.registry_id)
             with suppress(CatalogError, OSError, RegError):
-                catalog = Catalog.decode(self._lines(MODELS), registry_id)
+                catalog = Catalog.decode(self._lines(MODELS), self._store.registry_id)
                 self._saved = catalog.revision
             self._catalog = catalog
         if artifacts and not self._has_pieces:
@@ -81,7 +81,8 @@ def read_remote(
     published catalog cannot be used. If `artifacts` is set, the artifacts of matching models are read too. `max_age` is
     the maximum age of the published catalog in seconds. 0 ignores the catalog, and None allows any age.
     """
-    catalog, problem = Catalog(reader.registry_id), None
+    catalog = Catalog(reader.registry_id)
+    problem: RegError | None = None
     if is_name(pattern):
         catalog.update(reader, [pattern], artifacts=artifacts, progress=progress)
         return catalog
@@ -95,7 +96,7 @@ def read_remote(
                 published = _decoded(stored, reader.registry_id, artifacts)
                 if max_age is None or age_of(published.time) <= max_age:
                     return published
-                raise CatalogError("is older than allowed")
+                problem = RemoteError(f"the catalog of {reader.url} is older than allowed")
         except RegError as error:
             problem = error
         except CatalogError as error:

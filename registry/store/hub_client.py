@@ -223,10 +223,11 @@ class HubClient:
         """Upload the new files of these operations, before the operations are committed."""
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}
-        repo = {"revision": self._revision, **self._repo}
+        options = {"free_memory": False, "gitignore_content": "", "revision": self._revision, **self._repo}
         with self._errors("uploading"):
-            for part in [[*first.values()], additions][: 1 if len(first) == len(additions) else 2]:
-                self.api.preupload_lfs_files(additions=part, free_memory=False, gitignore_content="", **repo)
+            self.api.preupload_lfs_files(additions=first.values(), **options)
+            if len(first) < len(additions):  # the others have the same bytes, which the Hub has now
+                self.api.preupload_lfs_files(additions=additions, **options)
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
         """Apply all operations in one commit after the commit `parent`, and return the id of the new commit.

@@ -30,13 +30,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from onnxreg.registry import system
-from onnxreg.registry.store.protocol import (
-    ReadOnlyStore,
-    RegistryStore,
-    StoredObject,
-    TreeFile,
-    UnlistedError,
-)
+from onnxreg.registry.store.protocol import ReadOnlyStore, StoredObject, TreeFile, UnlistedError
 from onnxreg.registry.store.streams import CHUNK_BYTES, BlockStream
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
@@ -432,13 +426,12 @@ class HttpStore(ReadOnlyStore):
         """Return the server's explanation of a refusal, for the error message."""
         return str(error.reason)
 
-    def get(self, key: str, cached: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
-        """Read a small file as `ObjectStore.get` does. If `fresh` is set, no cache on the way may answer."""
-        conditions = {"If-None-Match": cached.token} if cached and cached.token else {}
-        if fresh:
-            conditions["Cache-Control"] = "no-cache"
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        no_copy = {"Cache-Control": "no-cache"}  # from a web cache, which may be old
         try:
-            data, headers = self.fetch(key, conditions)
+            data, headers = self.fetch(
+                key, {"If-None-Match": cached.token} if cached and cached.token else no_copy
+            )
         except RefusedError as error:
             if error.status == 304 and cached:
                 return cached
@@ -601,10 +594,3 @@ def check_url(url: str) -> str:
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise InputError("http:// shows and hands anybody on the way what is read", "write https://")
     return url.rstrip("/")
-
-
-class HttpRegistry(RegistryStore):
-    store: HttpStore
-
-    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        return self.store.get(path, cached, fresh=cached is None)
