@@ -33,8 +33,8 @@ from onnxreg.converters.tasks.generation import positions_of
 from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core.errors import ConversionError, InputError
 
-PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
-"""The outputs with a value for each token. If a graph has fixed shapes, the values for padding are removed."""
+PER_TOKEN = ("start_logits", "end_logits")
+"""The outputs with two axes that have a number for each token. A graph of fixed shapes gives them padded."""
 LEAST_SCORE, LEAST_NAMED_SCORE = 0.5, 0.1  # of objects of a class, and of objects that a text names
 KINDS = {
     "question-answering": "answer",

@@ -169,7 +169,10 @@ def text_vector(
             values = np.asarray(output(outputs, chosen[0]), dtype=np.float64)
             if axes == 2:
                 return values, None
-            return values[feed["attention_mask"][0].astype(bool)].mean(axis=0), values
+            mask = feed["attention_mask"][0].astype(bool)
+            if len(values) != len(mask):
+                raise ConversionError(f"{name} gives {len(values)} vectors for {len(mask)} tokens")
+            return values[mask].mean(axis=0), values
     raise ConversionError(f"{name} gives no vectors: {', '.join(outputs)}")
 
 

@@ -128,8 +128,8 @@ def pad(feed: Feed, length: int, token: int) -> dict[str, Any]:
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
     """Return the runner of a model file on the CPU. Raise ConversionError if ONNX Runtime cannot load it.
 
-    A graph of fixed shapes gets inputs that are padded (tokens with `padding`). Its outputs in `per_token` lose the
-    padding.
+    A graph of fixed shapes gets padded inputs (tokens: `padding`). Its outputs in `per_token`, and those with more than
+    two axes, lose the padding.
     """
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
@@ -152,7 +152,10 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
             hint = "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length"
             raise ConversionError(message, hint)
         outputs = samples.outputs(session, pad(feed, fixed, padding), path.name)
-        return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}
+        for name, array in outputs.items():
+            if name in per_token or (array.ndim > 2 and array.shape[1] == fixed):
+                outputs[name] = array[:, :own]
+        return outputs
 
     ranks = {item.name: len(item.shape) for item in session.get_outputs()}
     return Runner(run, 1, ranks, bool(past), fixed)

@@ -295,11 +295,8 @@ def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer_file, tmp
     """Padded with the token of the config."""
     names = ("input_ids", "attention_mask")
     path = tagger(tmp_path / "fixed.onnx", "1, 5", names)
-    assert tag(path, tokenizer_file, NAME_TAGS, 512, "Bob met Anna Keller met Bob") == [
-        (0, 3, "NAME", "Bob"),
-        (8, 19, "NAME", "Anna Keller"),
-        (24, 27, "NAME", "Bob"),
-    ]
+    spans = [(0, 3, "NAME", "Bob"), (8, 19, "NAME", "Anna Keller"), (24, 27, "NAME", "Bob")]
+    assert tag(path, tokenizer_file, NAME_TAGS, 512, "Bob met Anna Keller met Bob") == spans
     body = "ids = Identity(input_ids) mask = Identity(attention_mask)"
     sides = ", ".join(f"int64[1, 5] {name}" for name in names), "int64[1, 5] ids, int64[1, 5] mask"
     onnx.save(graph(body, *sides), path)
@@ -307,6 +304,14 @@ def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer_file, tmp
     outputs = fixed.run(fixed.tokenizer.row("Bob").inputs)
     assert outputs["ids"].tolist() == [[1, 6, 2, 4, 4]]
     assert outputs["mask"].tolist() == [[1, 1, 1, 0, 0]]
+    body = (
+        "ids = Cast <to = 1> (input_ids) axes = Constant <value_ints = [2]> () states = Unsqueeze(ids, axes)"
+    )
+    onnx.save(graph(body, sides[0], "float[1, 5, 1] states"), path)
+    assert run_texts(TextModel(path, fixed.tokenizer), ["Bob"])["embeddings"][0]["vector"] == [3.0]
+    body = "ids = Cast <to = 1> (input_ids) logits = Concat <axis = 1> (ids, ids)"
+    onnx.save(graph(body, sides[0], "float[1, 10] logits"), path)
+    assert len(run_texts(TextModel(path, fixed.tokenizer), ["Bob"])["classes"]) == 10
 
 
 def test_unfit_graphs_and_tokenizers_are_refused(tokenizer_file, tmp_path):

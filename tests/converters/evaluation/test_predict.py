@@ -172,6 +172,8 @@ def test_a_vector_is_the_output_or_the_mean_of_the_states_that_count():
     states = np.array([[[1.0, 2.0], [3.0, 5.0], [99.0, 99.0]]], np.float32)
     outputs = {"last_hidden_state": states}
     assert text_vector(outputs, feed)[0].tolist() == [2.0, 3.5]
+    with pytest.raises(ConversionError, match="gives 2 vectors for 3 tokens"):
+        text_vector({"last_hidden_state": states[:, :2]}, feed)
     outputs["embeddings"] = np.array([[7.0, 8.0]], np.float32)
     assert text_vector(outputs, feed)[0].tolist() == [7.0, 8.0]
 
