@@ -24,13 +24,12 @@ import numpy as np
 
 from onnxreg.converters.evaluation import decoding
 from onnxreg.converters.evaluation.decoding import output, sigmoid, softmax
-from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import Run, Runner, artifact_runner, pad
-from onnxreg.converters.evaluation.tokens import TextTokenizer
+from onnxreg.converters.evaluation.tokens import Floats, TextTokenizer
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, read_object
 from onnxreg.converters.tasks.generation import positions_of
-from onnxreg.converters.tasks.task_catalog import ALIASES
+from onnxreg.converters.tasks.task import ALIASES
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("start_logits", "end_logits")

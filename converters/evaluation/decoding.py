@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.metric import Floats, Integers
-from onnxreg.converters.evaluation.tokens import TokenRow
+from onnxreg.converters.evaluation.tokens import Floats, Integers, TokenRow
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.schema.core.errors import ConversionError, InputError
 

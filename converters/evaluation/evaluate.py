@@ -23,7 +23,6 @@ from onnxreg.converters.evaluation.metric import (
     RESAMPLES,
     SEED,
     EvaluationError,
-    Floats,
     Judgement,
     Metric,
     ScoreTable,
@@ -33,6 +32,7 @@ from onnxreg.converters.evaluation.metric import (
 )
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner, parent_runner, predict, runner_of
 from onnxreg.converters.evaluation.suite import Suite, load, relabel
+from onnxreg.converters.evaluation.tokens import Floats
 from onnxreg.converters.onnx.onnx_graph import external_digests, external_files, load_onnx
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import tools

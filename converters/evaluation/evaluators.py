@@ -11,10 +11,9 @@ import numpy as np
 
 from onnxreg.converters.evaluation import decoding
 from onnxreg.converters.evaluation.evaluator import Reading, TaskEvaluator, plain
-from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.rows import ImagePrompts, LabelledBoxes, LabelledPixels, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture, Suite, Word, match_labels, read_fixture
-from onnxreg.converters.evaluation.tokens import TextTokenizer
+from onnxreg.converters.evaluation.tokens import Floats, TextTokenizer
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
 from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer

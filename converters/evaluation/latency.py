@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import MASK, Run
+from onnxreg.converters.evaluation.tokens import Floats
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import runtime_version

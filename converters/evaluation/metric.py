@@ -17,14 +17,11 @@ from traceback import extract_tb
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from onnxreg.converters.evaluation.tokens import Floats, Integers
 from onnxreg.converters.source.toolchain import distributions
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, listing, missing_extra
 from onnxreg.schema.gates.statements import MetricRecord, State
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 GROUP, PARENT, CANDIDATE = "group", "parent:", "candidate:"
 """The first column of a table of item scores, and the prefixes of the other columns."""

@@ -16,9 +16,10 @@ import numpy as np
 
 from onnxreg.converters.evaluation import metric
 from onnxreg.converters.evaluation.decoding import runs
-from onnxreg.converters.evaluation.metric import Floats, Integers, JudgedPart, Judgement, Metric, ScoreTable
+from onnxreg.converters.evaluation.metric import JudgedPart, Judgement, Metric, ScoreTable
 from onnxreg.converters.evaluation.rows import MOST_OBJECTS, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture
+from onnxreg.converters.evaluation.tokens import Floats, Integers
 from onnxreg.converters.passes.samples import cosines
 from onnxreg.converters.runtime.golden import INFINITE, magnitude
 from onnxreg.converters.source.toolchain import PlugIns

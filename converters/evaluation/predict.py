@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluator import Reading
 from onnxreg.converters.passes import conversion, model_builder, samples
 from onnxreg.converters.passes.merge_decoders import PAST
 from onnxreg.converters.passes.samples import Feed
@@ -24,6 +23,9 @@ from onnxreg.converters.tasks.generation import EMBED, ENCODER, TOKENS, Generato
 from onnxreg.schema.core.errors import ConversionError, RegError, why
 from onnxreg.schema.core.units import count_cores
 
+if TYPE_CHECKING:
+    from onnxreg.converters.evaluation.evaluator import Reading
+
 Run = Callable[[Feed], Mapping[str, Any]]
 """A function that runs a model on arrays by name. Several threads may call it at once."""
 MASK = "attention_mask"
@@ -31,7 +33,7 @@ MAX_ROWS, MAX_VALUES = 16, 200_000
 """The maximum number of rows of a run, and the maximum number of values of its largest input."""
 
 
-def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[Any]:
+def predict(run: Run, readings: "Sequence[Reading]", shares_runs: bool) -> list[Any]:
     """Return the prediction for each reading. With `shares_runs`, readings of equal shapes share runs.
 
     Raises ConversionError if the model fails, or has other outputs than the task needs.
@@ -60,7 +62,7 @@ def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[An
     return [predictions[number] for number in range(len(readings))]
 
 
-def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
+def _batches(readings: "Sequence[Reading]", rows: int) -> Iterator[list[int]]:
     if rows == 1:
         yield from ([number] for number in range(len(readings)))
         return

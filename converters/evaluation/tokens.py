@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
 
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 STRIDE = 128  # the maximum overlap of neighbouring windows over a pair's second text, in tokens
 
 

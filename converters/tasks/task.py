@@ -185,6 +185,9 @@ HEADS = (
 # fmt: on
 """The kinds of checkpoints with a head, in which `head_of` searches. Some of them have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
+ALIASES: Mapping[str, str] = {
+    alias: head.task for head in (*HEADS, *ENCODERS.values(), VECTORS) for alias in head.aliases
+}
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),
     "audio": ("AutoFeatureExtractor", "feature extractor"),

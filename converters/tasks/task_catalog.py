@@ -16,7 +16,7 @@ from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Masks, Processed
-from onnxreg.converters.tasks.task import Task
+from onnxreg.converters.tasks.task import ALIASES, Task
 from onnxreg.schema.core.errors import InputError, RegError, nearest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
@@ -43,7 +43,6 @@ CLASSES: Sequence[type[Task]] = (
     OnnxFile,
 )
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
-ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 PATH = "model.onnx"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
