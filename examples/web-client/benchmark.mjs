@@ -13,13 +13,13 @@ import { platform } from './platform.mjs'
 
 /** @typedef {{cpu: string, isa: string, runtime: string, threads: number}} Machine */
 /** @typedef {import('./onnxreg.mjs').Release} Release */
-/** An input of the app, run by the artifact and in full precision. @typedef {{input: string, run: Run, runFull: Run}} Pair */
+/** An input of the app, and the functions that run it by the artifact and in full precision. @typedef {{input: string, run: Run, runFull: Run}} Pair */
 /** @typedef {() => unknown} Run */
 
 const [WARM_UP, RUNS] = [3, 30]
 
 /**
- * Time an artifact beside the same model in full precision: a run of each in turn, so that a busy moment slows both.
+ * Time an artifact and the same model in full precision. They run in turn, so that a busy moment slows both.
  * @param {Machine} machine `isa` is the processor's family: `arm64`, `x86_64` or `wasm`, and maybe `+` and an extension
  * @param {Release} release
  * @param {Release} full

@@ -1,8 +1,8 @@
 /**
  * Blobs on their way into a store: resumed, verified piece by piece, and handed out only whole and verified.
  *
- * WebCrypto hashes no stream. So a large file comes in pieces, whose digests its manifest has; a small file is its own
- * only piece. Keys of the store:
+ * WebCrypto cannot hash a stream. So a large file comes in pieces, and the manifest has their digests. A small file is one
+ * piece. Keys of the store:
  *
  *     piece/<hex>               a verified piece, under its SHA-256
  *     arriving/<hex>/<offset>   the part of a piece that arrived, and `etag`; only a resumed download reads these
@@ -19,13 +19,13 @@ import { hexOf, IntegrityError, NotFoundError } from './values.mjs'
 /** @typedef {{hex: string, start: number, size: number}} Piece */
 /** @typedef {{signal?: AbortSignal, onBytes?: (count: number) => void}} Options */
 
-/** Milliseconds after which the bytes that arrived of a piece are stored: a program that ends loses no more. */
+/** The bytes of a piece that have arrived are stored each time after this many milliseconds. */
 const STORE_AFTER = 1000
-/** How many pieces of a file are on their way at once. */
+/** The number of pieces of a file that are requested at the same time. */
 const PARALLEL = 4
 const GENERATIONS = ['', '.1', '.2', '.3', '.4', '.5', '.6', '.7']
 
-/** The parts of a file that are verified one by one. @param {File} file @returns {Piece[]} */
+/** The pieces of a file, which are verified one by one. @param {File} file @returns {Piece[]} */
 export function piecesOf({ digest, size, pieces }) {
   if (!pieces) return [{ hex: hexOf(digest), start: 0, size }]
   return pieces.digests.map((each, place) => {
@@ -42,7 +42,7 @@ export class Blobs {
   }
 
   /**
-   * Have every piece of a file in the store. `onBytes` is called with the number of bytes that arrived.
+   * Fetch the missing pieces of a file into the store. `onBytes` is called with the number of bytes that arrived.
    *
    * The first piece shows whether the server sends parts of a file. If it does, the others come in parallel; if it sends
    * the whole file, all pieces are taken from that one answer.
@@ -75,7 +75,7 @@ export class Blobs {
     return bytes
   }
 
-  /** The pieces of a file in order, each verified as it leaves the store: for a file beyond memory. @param {File} file */
+  /** The pieces of a file in order, each verified as it leaves the store. Use it for a file that exceeds the memory. @param {File} file */
   async *parts(file) {
     for (const { hex } of piecesOf(file)) {
       const part = await this.#kept(file, hex)
@@ -109,7 +109,7 @@ export class Blobs {
     return bytes
   }
 
-  /** Only the pieces of these digests stay, and nothing that was arriving. @param {Set<string>} kept hex digits */
+  /** Delete all pieces except those with these digests, and all parts of unfinished downloads. @param {Set<string>} kept hex digits */
   async keepOnly(kept) {
     for (const key of [...(await this.store.keys('piece/')), ...(await this.store.keys('arriving/'))]) {
       if (!kept.has(key.replace('piece/', ''))) await this.store.delete(key)
@@ -123,7 +123,7 @@ function changedOnTheWay({ digest }) {
 }
 
 /**
- * Ask for a blob under its plain key, then under generation keys. Some hosts answer 403, or a page, for what is absent.
+ * Ask for a blob under its plain key, then under generation keys. Some hosts answer 403, or a page, if a file is absent.
  * @template T
  * @param {string} hex
  * @param {(path: string) => Promise<T>} ask
@@ -141,7 +141,7 @@ async function anyGeneration(hex, ask) {
   throw refusal ?? new NotFoundError(`the registry does not have sha256:${hex}; resolve again`)
 }
 
-/** A piece of a file on its way. What arrived outlives the program, and is trusted only when all of it was hashed. */
+/** A piece of a file that is still arriving. Its bytes outlive the program, and are trusted only after all were hashed. */
 class Arriving {
   #size = 0
   /** @type {Uint8Array[]} */
@@ -166,8 +166,8 @@ class Arriving {
   }
 
   /**
-   * Have the piece in the store. Wrong bytes are fetched once more, from their beginning. Returns false if the server sent the
-   * whole file instead, of which every piece is stored.
+   * Fetch the piece into the store. If its bytes are wrong, it is fetched once more from its beginning. Returns false if the
+   * server sent the whole file instead. Then every piece of the file is stored.
    */
   async fetch() {
     await this.#resume()
@@ -195,8 +195,8 @@ class Arriving {
   }
 
   /**
-   * Request the rest until everything has arrived; give up if several attempts in a row bring nothing new. Returns false if
-   * the whole file came.
+   * Request the rest until everything has arrived. Give up if several attempts in a row bring nothing new. Returns false if the
+   * server sent the whole file instead.
    */
   async #complete() {
     let most = this.#size
@@ -212,7 +212,7 @@ class Arriving {
     return true
   }
 
-  /** One answer's share of the piece. Returns false if the answer was the whole file. @param {string} path */
+  /** Receive bytes of the piece from one answer. Returns false if the answer was the whole file. @param {string} path */
   async #receive(path) {
     const { start, size } = this.piece
     const range = { Range: `bytes=${start + this.#size}-${start + size - 1}` }
@@ -268,7 +268,7 @@ class Arriving {
 }
 
 /**
- * Store the pieces of a file that comes front to back, but for those that are here, and those that are wrong.
+ * Store the pieces of a file that arrives from front to back, except pieces that are here already, and wrong ones.
  * @param {Store} store @param {File} file @param {AsyncIterable<Uint8Array>} chunks @param {Options} [options]
  * @returns {Promise<{wrong: number, missing: number}>} how many pieces came out wrong, and how many did not come
  */

@@ -6,7 +6,7 @@
 
 /** @typedef {import('./stores.mjs').Store} Store */
 
-/** A store in the origin's private file system: a file appears when it is closed, and so is whole. @param {string} name @returns {Store} */
+/** A store in the origin's private file system. A file appears only when it is closed, so it is complete. @param {string} name @returns {Store} */
 export function opfsStore(name) {
   /** @type {Promise<FileSystemDirectoryHandle> | undefined} */
   let opened

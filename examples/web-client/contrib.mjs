@@ -4,7 +4,7 @@
  * `docs/resolve.md`, "Contrib operators", has the rules.
  */
 
-/** `schema/query/contrib_releases.json`: a minor release of ONNX Runtime 1, and what it is the first to have. */
+/** `schema/query/contrib_releases.json`: minor releases of ONNX Runtime 1, with the operators that are new in each. */
 const ROWS = [
   '15: Attention, BiasGelu, DequantizeLinear, DynamicQuantizeMatMul, EmbedLayerNormalization',
   '15: FastGelu, FusedGemm, FusedMatMul, Gelu, MatMulIntegerToFloat, QAttention, QGemm',
@@ -77,7 +77,7 @@ for (const row of ROWS) {
 
 export const DOMAIN = 'com.microsoft'
 
-/** The first need that a release such as 1.23 lacks, in words; undefined if it meets all. @param {string[]} needs @param {string} release */
+/** The first need that a release such as 1.23 does not meet, in words, or undefined. @param {string[]} needs @param {string} release */
 export function problem(needs, release) {
   const [major, minor] = release.split('.').map(Number)
   const lacking = needs.find((need) => !FIRST.has(need) || (major === 1 && /** @type {number} */ (FIRST.get(need)) > minor))

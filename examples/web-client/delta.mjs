@@ -1,7 +1,7 @@
 /**
- * Deltas (docs/delta.md): the bytes of a new file from old ones. Nothing here knows a network or a store.
+ * Deltas (docs/delta.md): make a new file from old ones. This module uses no network and no store.
  *
- * A delta is trusted by nobody: its caller checks the digest of every piece that comes out.
+ * A delta is not trusted: the caller checks the digest of every piece that it makes.
  */
 
 import { platform } from './platform.mjs'
@@ -187,7 +187,7 @@ function restoreWide(planes, after, changed, isFloat) {
 }
 
 /**
- * Inflate raw deflated data, of which all must be used, to so many bytes. Never inflates more than one chunk over the limit.
+ * Inflate raw deflated data to `least` to `most` bytes. All data must be used. At most one chunk over the limit is inflated.
  * @param {Uint8Array} payload @param {number} least @param {number} most
  */
 async function inflate(payload, least, most) {

@@ -1,5 +1,5 @@
 /**
- * A device: an app's description of its ONNX Runtime and its phone, as tests of artifacts.
+ * A device document, by which an app describes its ONNX Runtime and its phone, turned into tests of artifacts.
  *
  * `docs/resolve.md` is the specification.
  */
@@ -14,21 +14,20 @@ import { figure, given, InputError, list, own, positive, reader, size, text, ver
  * @typedef {[code: string, lacks: (artifact: Json, download: number, missing: number) => string | false | null | undefined]} Requirement
  */
 /**
- * `document` has the keys that are given. The requirements are those for a context of so many tokens, null for the longest;
- * `build` is tested after them: it reads an artifact's operator set. `isSlow` says that an artifact is known to be slower
- * than full precision.
+ * `document` has the given keys. `requirements` are tested first, then `build`, which reads an artifact's operator set.
+ * `isSlow` is true for an artifact that is known to be slower than full precision.
  * @typedef {{document: Json, requirements: Requirement[],
  *   isSlow: (artifact: Json) => boolean, build: import('./operators.mjs').Build | null}} Device
  */
 
 /**
- * What a device is (docs/resolve.md, "Device"); a size is a number of bytes or a text such as `4GB`.
+ * A device document (docs/resolve.md, "Device"). A size is a number of bytes or a text such as `4GB`.
  * @typedef {{ort: string, name?: string | null, build?: 'full' | 'minimal' | null, operators?: string | null,
  *   providers?: string[] | null, domains?: string[] | null, ram?: number | string | null,
  *   free_space?: number | string | null, platform?: string | null, abi?: string | null, locale?: string | null,
  *   app_version?: string | null, max_latency_ratio?: number | null}} DeviceDocument
  */
-/** The newest opset, IR version and ORT format that a release loads; a release between two rows is as the one before. */
+/** The newest opset, IR version and ORT format that a release loads. For a release between two rows, the row before counts. */
 const RELEASES = [
   { minor: 15, opset: 19, ir: 9, format: 5 },
   { minor: 16, opset: 19, ir: 9, format: 6 },
@@ -41,7 +40,7 @@ const RELEASES = [
 ]
 const OLDEST_FORMAT = 5
 const BUILT_IN = ['ai.onnx', 'ai.onnx.ml', DOMAIN]
-/** The family of processors, as instruction sets begin with it, of an ABI with another name. */
+/** The processor family of each ABI with another name. Names of instruction sets begin with the family. */
 const FAMILIES = {
   ...{ 'arm64-v8a': 'arm64', aarch64: 'arm64', arm64e: 'arm64', 'armeabi-v7a': 'arm', armv7l: 'arm' },
   ...{ amd64: 'x86_64', 'x86-64': 'x86_64', x64: 'x86_64', wasm32: 'wasm' },
@@ -139,7 +138,7 @@ function isOrt(artifact) {
 }
 
 /**
- * Whatever else an artifact was made for, it runs on the CPU too; only `webgpu` ones do not.
+ * The providers that run an artifact. Every artifact except a `webgpu` one also runs on the CPU.
  * @param {Json} artifact
  * @returns {string[]}
  */
@@ -148,7 +147,7 @@ function runsOn({ format, providers = [] }) {
   return providers.length ? providers : ['WebGPU']
 }
 
-/** `NnapiExecutionProvider` and `NNAPI` are one, WASM is the CPU. @param {string} name */
+/** One name for the names of a provider: `NnapiExecutionProvider` is `NNAPI`, and WASM is the CPU. @param {string} name */
 function provider(name) {
   const short = name.toLowerCase().replace(/executionprovider$/, '')
   return short === 'wasm' ? 'cpu' : short

@@ -1,4 +1,4 @@
-/** For Node: a store in a directory, each key a file, which appears by a rename and so is whole; releases as files; a faster `fetch`. */
+/** For Node: a store in a directory with a complete file for each key, releases as files, and a faster `fetch`. */
 
 import { randomBytes } from 'node:crypto'
 import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
@@ -37,8 +37,8 @@ const TEMPORARY = '%tmp-'
 const MAX_TEMPORARY_MS = 3_600_000
 
 /**
- * Copy a file of a release to its own path below a directory, for a runtime that takes a path, and for files beyond memory:
- * verified, and complete or absent. Returns where it is.
+ * Copy a file of a release to its own path below a directory, and return where it is. The copy is verified, and complete or
+ * absent. Use it for a runtime that takes a path, and for files that exceed the memory.
  * @param {import('./onnxreg.mjs').Registry} registry @param {Release} release @param {string} path @param {string} directory
  */
 export async function file(registry, release, path, directory) {
@@ -58,7 +58,7 @@ export async function extract(registry, release, directory) {
 }
 
 /**
- * A `fetch` that takes half of the processor time of Node's own: `new Registry(url, store, { fetch: nodeFetch })`.
+ * A `fetch` that needs half of the processor time of Node's `fetch`: `new Registry(url, store, { fetch: nodeFetch })`.
  * @param {any} address
  * @param {any} [init]
  * @returns {Promise<any>}
@@ -110,7 +110,7 @@ async function write(target, directory, parts) {
   }
 }
 
-/** Delete what programs that were killed left half written. @param {string} root */
+/** Delete the unfinished files of killed programs. @param {string} root */
 async function sweep(root) {
   for (const name of await readdir(root)) {
     if (!name.startsWith(TEMPORARY)) continue

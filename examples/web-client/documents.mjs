@@ -21,7 +21,7 @@ export function decode(bytes, ...parts) {
   }
 }
 
-/** Canonical JSON (RFC 8785): JavaScript writes numbers and texts as it wants them. @param {any} value @returns {string} */
+/** Canonical JSON (RFC 8785). JavaScript writes numbers and texts in this form already. @param {any} value @returns {string} */
 export function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
@@ -53,7 +53,7 @@ export function concat(parts) {
 
 const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'
 
-/** The bytes of a text in Base64: engines of older phones lack `atob`. @param {any} text */
+/** The bytes of a text in Base64. Engines of older phones have no `atob`. @param {any} text */
 export function fromBase64(text) {
   if (typeof text !== 'string' || !/^[A-Za-z0-9+/]*=*$/.test(text)) throw new IntegrityError('a text is not base64')
   const digits = text.replace(/=+$/, '')

@@ -11,7 +11,7 @@ import { platform } from './platform.mjs'
 /** @typedef {{Tensor: new (type: any, data: any, dims: number[]) => any, InferenceSession: {create: (model: any, options?: any) => any}}} Runtime */
 /** @typedef {{dtype: string, shape: number[], data: any[], atol?: number, rtol?: number}} Tensor */
 
-/** How the values of a type are held, where it differs from plain numbers. @type {Record<string, (data: any[]) => any>} */
+/** For each type whose values are not plain numbers, the function that makes its array. @type {Record<string, (data: any[]) => any>} */
 const ARRAYS = {
   bool: (data) => Uint8Array.from(data, Number),
   int8: (data) => Int8Array.from(data),
@@ -24,8 +24,8 @@ const ARRAYS = {
 }
 
 /**
- * A self-test for `update`: true if every output of every case is as close as its tolerances ask. An artifact without golden
- * vectors passes if it loads.
+ * A self-test for `update`: true if every output of every case is within its tolerances. An artifact without golden vectors
+ * passes if it loads.
  * @param {Registry} registry
  * @param {Runtime} ort the module of the runtime
  * @param {{session?: any, open?: (release: Release) => Promise<any>}} [options] `session`: options of the session; `open`

@@ -1,8 +1,8 @@
 /**
- * What the new lines of a log may have changed: `docs/format.md` has the events.
+ * Check that a state changed only as the new lines of the log say. `docs/format.md` has the events.
  *
- * A client that remembers a state compares the next one with it: channels are where the lines moved them, a version differs
- * only if a line is about it, a yank that no line takes back stays, and so does a verdict.
+ * A client compares a new state with the last seen one. Channels must be where the lines moved them. A version may differ only
+ * if a line is about it. A yank stays unless a line takes it back, and verdicts stay.
  */
 
 import { canonical, digestOf, picked } from './documents.mjs'
@@ -19,7 +19,7 @@ export const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'hel
 const ROLLOUT = ['to', 'manifest', 'percent', 'salt', 'where', 'seq', 'policy', 'evidence']
 
 /**
- * Throw IntegrityError if a state is not the one seen before, as the lines since then changed it.
+ * Throw IntegrityError if a state differs from the last seen one by more than the changes of the lines since then.
  * @param {Json} seen
  * @param {Json} state
  * @param {Line[]} lines those after the last one seen
@@ -85,8 +85,8 @@ function checkVersions(seen, state, lines) {
 }
 
 /**
- * Each version has the yanks that it had, those of earlier versions with its manifest if it is new, and those of the
- * lines, but for those that a line takes back.
+ * Check that each version has all its yanks: its earlier ones, those of the lines and, if it is new, those of earlier versions
+ * with the same manifest. A yank that a line takes back may be missing.
  * @param {Json} seen @param {Json} state @param {Line[]} lines
  */
 async function checkYanks(seen, { name, versions }, lines) {
@@ -127,7 +127,7 @@ function checkVerdicts({ name, versions, refused = [] }, lines) {
   }
 }
 
-/** Whether two tables have the same rows, which agree in these keys. @param {Json} one @param {Json} other @param {string[]} keys */
+/** True if two tables have the same rows, and the rows agree in these keys. @param {Json} one @param {Json} other @param {string[]} keys */
 function isSame(one, other, keys) {
   return canonical(each(one, (row) => picked(row, keys))) === canonical(each(other, (row) => picked(row, keys)))
 }

@@ -1,17 +1,15 @@
-/**
- * Requests to a static tree: limited waits, and errors that say whether a retry may help.
- */
+/** Requests to a static tree. Waits have limits, and errors say if a retry may help. */
 
 import { concat } from './documents.mjs'
 import { platform } from './platform.mjs'
 import { InputError, NotFoundError, RegError } from './values.mjs'
 
-/** Bytes of a document, at most. */
+/** The maximum size of a document in bytes. */
 const MAX_DOCUMENT = 64 * 2 ** 20
 const PASSING = [408, 425, 429, 500, 502, 503, 504]
 const MAX_PAUSE_SECONDS = 30
 
-/** The server or the network failed. `passing`: a retry may help, after some seconds. */
+/** The server or the network failed. If `passing` is true, a retry after some seconds may help. */
 export class RemoteError extends RegError {
   static name = 'RemoteError'
   /** @param {string} message @param {boolean} passing @param {number} [status] @param {number} [seconds] */
@@ -47,7 +45,7 @@ export class Http {
   }
 
   /**
-   * One request; the body comes in chunks, all of which or a RemoteError.
+   * Send one request. The body comes in chunks. If some are missing, RemoteError is thrown.
    * @param {string} path
    * @param {Record<string, string>} headers
    * @param {AbortSignal} [signal]
@@ -73,7 +71,7 @@ export class Http {
   }
 
   /**
-   * A small file; null if it still has this entity tag.
+   * A small file, or null if it still has this entity tag.
    * @param {string} path
    * @param {string | null} [known]
    * @param {AbortSignal} [signal]
@@ -96,22 +94,22 @@ export class Http {
     }
   }
 
-  /** Wait before a new attempt; throw the error if none is left, or if it does not help. @param {number} failures @param {any} error */
+  /** Wait before a new attempt. Throw the error if no attempt is left, or if a retry does not help. @param {number} failures @param {any} error */
   async pause(failures, error) {
     if (!(error instanceof RemoteError && error.passing) || failures >= this.delays.length) throw error
     await platform.wait(Math.max(this.delays[failures], 1000 * error.seconds))
   }
 }
 
-/** Whether nobody on the way can read along. @param {string} url */
+/** True if nobody on the way can read the request. @param {string} url */
 function isPrivate(url) {
   const absolute = /^[a-z][a-z0-9+.-]*:/i.test(url) ? url : String(globalThis.location?.href)
   return /^(https:\/\/|http:\/\/(localhost|127(\.\d+){3}|\[::1\])(:\d+)?([/?#]|$))/i.test(absolute)
 }
 
 /**
- * Ends a request that brings nothing for a while, or that its caller gave up. A host without AbortController (an iOS
- * app) ends its own requests.
+ * Ends a request if no bytes arrive for a while, or if the caller gives it up. A host without AbortController (an iOS app) ends
+ * its own requests.
  */
 class Waiting {
   #controller = globalThis.AbortController && new AbortController()
@@ -155,7 +153,7 @@ function check(path, response) {
   throw new RemoteError(`${path} answers ${status}${more}`, PASSING.includes(status) && seconds <= MAX_PAUSE_SECONDS, status, seconds)
 }
 
-/** How long a server asks to wait; 0 if it does not say. A date counts from that of the answer. @param {Headers} headers */
+/** The seconds that a server asks to wait, or 0. A date is compared with the date of the answer. @param {Headers} headers */
 function secondsOf(headers) {
   const after = headers.get('Retry-After') ?? ''
   const limit = /;\s*t=(\d+)/.exec(headers.get('RateLimit') ?? '')?.[1]
@@ -186,7 +184,7 @@ async function* chunks(path, response, waiting) {
 }
 
 /**
- * Convert an error of `fetch` to one of ours; an aborted call gets the caller's reason. A page is not told why a request to
+ * Convert an error of `fetch` to one of ours; an aborted call gets the caller's reason. A page cannot see why a request to
  * another origin failed, so the message names the likely cause.
  * @param {string} path
  * @param {any} error

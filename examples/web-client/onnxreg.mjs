@@ -1,18 +1,17 @@
 /**
- * A client of an onnxreg registry for browsers and Node: no server but a static one, no dependency.
+ * A client of an onnxreg registry for browsers and Node. It needs only a static web server, and has no dependencies.
  *
  *     const registry = new Registry('https://models.example/tree', browserStore('models'))
  *     const question = { tag: 'stable', query: { certified: true }, device: { ort: '1.30' } }
  *     const { release } = await registry.update('acme/pii', question)
  *     const model = await registry.read(release, release.artifact.path)
  *
- * `update` asks the registry which artifact this device gets, downloads what is missing, and only then lets the new
- * release take the place of the present one, which stays for `rollback`. Whatever is handed out was verified by its
- * SHA-256. Without a network the present state of the store answers.
+ * `update` asks the registry which artifact this device gets, and downloads the missing files. Then the new release takes the
+ * place of the current one, which stays for `rollback`. All files are verified by their SHA-256. Without a network, the last
+ * seen state in the store answers.
  *
- * Keys of the store, beside those of `blobs.mjs`: `index/<name>` is the index file that was seen last, with the releases
- * that are withdrawn, `slot/<name>` the present release and the one before it, `seed` the private text by which this device
- * takes part in rollouts.
+ * Keys of the store, beside those of `blobs.mjs`: `index/<name>` is the last seen index file, with the withdrawn releases,
+ * `slot/<name>` the current and the previous release, `seed` the private text by which this device takes part in rollouts.
  */
 
 import { Blobs, piecesOf } from './blobs.mjs'
@@ -54,12 +53,13 @@ export { resolve, sha256 }
  *   selfTest?: (release: Release) => boolean | Promise<boolean>}} Options
  */
 /**
- * One artifact of one version, and every file that goes with it; `files[0]` is the artifact's own.
+ * One artifact of one version, and every file that goes with it. `files[0]` is the artifact's main file.
  * @typedef {{name: string, version: string, manifest: string, artifact: File & Json, files: File[]}} Release
  */
 /** @typedef {{state: Json, offline: boolean, stale: boolean}} Contact */
 /**
- * The current release after an update: whether it is another one than before, and whether the registry was out of reach.
+ * The current release after an update. `changed` is true if it was another one before, `offline` if the registry was out of
+ * reach.
  * @typedef {{release: Release, changed: boolean, offline: boolean}} Update
  */
 /**
@@ -71,10 +71,10 @@ export { resolve, sha256 }
 const QUESTION = { tag: text, query: mapping, device: mapping, seed: text }
 const FILE = object({ role: text, path: text, digest, size: count, pieces: maybe(object({ size: count, digests: list(digest) })) })
 
-/** A document that a state or a line names. */
+/** Matches the digest of a document that a state or a line names. */
 const DOCUMENT = /"(?:checkpoint|operators|statement)":"sha256:([0-9a-f]{64})"/g
 
-/** No artifact answers; `rejected` says why of each. */
+/** No artifact matches the question. `rejected` has the reason for each. */
 export class NothingFitsError extends NotFoundError {
   static name = 'NothingFitsError'
   /** @param {string} name @param {Rejection[]} rejected */
@@ -84,7 +84,7 @@ export class NothingFitsError extends NotFoundError {
   }
 }
 
-/** The new release failed its self-test on this device; the current one stays. */
+/** The new release failed its self-test on this device. The current release stays. */
 export class SelfTestError extends RegError {
   static name = 'SelfTestError'
   static family = 'integrity'
@@ -115,8 +115,8 @@ export class Registry {
   }
 
   /**
-   * A model's state: the registry's, by one conditional request. The last one seen if the registry cannot be reached
-   * (`offline`), or if it answers with an older state even past the caches in between (`stale`).
+   * A model's state in the registry, by one conditional request. The last seen state answers if the registry cannot be reached
+   * (`offline`), or if it sends an older state even past the web caches (`stale`).
    * @param {string} name
    * @param {AbortSignal} [signal]
    * @returns {Promise<Contact>}
@@ -155,7 +155,7 @@ export class Registry {
   }
 
   /**
-   * Which artifact answers, and why the others do not. Downloads nothing but documents.
+   * The artifact that matches a question, and why the others do not. Downloads documents only.
    * @param {string} name
    * @param {Question} [question]
    */
@@ -176,7 +176,7 @@ export class Registry {
   }
 
   /**
-   * Make the release that answers the present one, once all of its files are here and verified.
+   * Make the matching release the current one, after all of its files are here and verified.
    *
    * An artifact that failed here, or a release that was rolled back, is not taken again: the next certified artifact of the
    * release is tried, then the release of the channel. A device does not stay on a withdrawn release (see `slot.mjs`).
@@ -227,13 +227,13 @@ export class Registry {
     return new SelfTestError(release, cause)
   }
 
-  /** The current release of a model and the previous one, each or null. @param {string} name @returns {Promise<Slot>} */
+  /** The current release of a model and the previous one. Each may be null. @param {string} name @returns {Promise<Slot>} */
   async slot(name) {
     return { current: null, previous: null, failed: [], ...(await this.#load(`slot/${modelName(name)}`)) }
   }
 
   /**
-   * Let the release before take the place of the present one, which is not taken again. Not if it is withdrawn.
+   * Make the previous release current again, unless it is withdrawn. The release that was current is not taken again.
    * @param {string} name
    */
   async rollback(name) {
@@ -242,7 +242,7 @@ export class Registry {
     return /** @type {Release} */ (slot.current)
   }
 
-  /** Let releases that failed here, or were rolled back, be taken again. @param {string} name */
+  /** Allow releases again that failed here or were rolled back. @param {string} name */
   async clearRefusals(name) {
     await this.#save(`slot/${name}`, { ...(await this.slot(name)), failed: [] })
   }
@@ -252,7 +252,7 @@ export class Registry {
     return this.#blobs.read(fileWith(release, 'path', path))
   }
 
-  /** The parts of a file in order, each verified: for a file beyond memory. @param {Release} release @param {string} path */
+  /** The parts of a file in order, each verified. Use it for a file that exceeds the memory. @param {Release} release @param {string} path */
   parts(release, path) {
     return this.#blobs.parts(fileWith(release, 'path', path))
   }
@@ -263,8 +263,8 @@ export class Registry {
   }
 
   /**
-   * Forget every byte that neither a present release nor one before it needs. Not while an `update` runs. The documents that
-   * the last state seen names stay: an update without a network reads them.
+   * Delete all bytes that no current or previous release needs. Do not call it while an `update` runs. The documents that the
+   * last seen state names stay, because an update without a network reads them.
    */
   async tidy() {
     /** @type {Set<string>} */
@@ -285,7 +285,7 @@ export class Registry {
   }
 
   /**
-   * The seed of this device, made when a channel is rolled out for the first time; it never leaves the store.
+   * The seed of this device. It is made when a channel is rolled out for the first time, and never leaves the store.
    * @param {Json} state
    * @param {string | null | undefined} tag
    */
@@ -297,7 +297,7 @@ export class Registry {
   }
 
   /**
-   * A model's index file, or null if it still has this entity tag. A query asks past the caches in between.
+   * A model's index file, or null if it still has this entity tag. With a query, web caches are bypassed.
    * @param {string} name
    * @param {string} query
    * @param {string | null} etag
@@ -324,7 +324,7 @@ export class Registry {
   }
 
   /**
-   * A state that has the version of a tag; if the index file no longer has it, from checkpoint and manifest.
+   * A state with the version of a tag. If the index file has no summary of it, the checkpoint and the manifest are read.
    * @param {Json} state
    * @param {string | null} tag
    * @param {AbortSignal} [signal]
@@ -376,7 +376,7 @@ export class Registry {
   }
 
   /**
-   * Have every file of a release: those that deltas make, and of all files whatever is still missing.
+   * Bring every file of a release here: make files by deltas, then fetch the missing pieces.
    * @param {Release} release @param {Json} state @param {Options} options
    */
   async #download({ version, files }, state, { signal, onProgress, onArrival, deltas = true }) {
@@ -396,7 +396,7 @@ export class Registry {
     }
   }
 
-  /** The files that are here, by digest: of all releases, and these. @param {File[]} files */
+  /** These files and the files of all releases that are here, by digest. @param {File[]} files */
   async #present(files = []) {
     const held = new Set(await this.#store.keys('piece/'))
     const isHere = (/** @type {File} */ file) => piecesOf(file).every(({ hex }) => held.has(`piece/${hex}`))
@@ -404,15 +404,15 @@ export class Registry {
     return new Map([...files, ...earlier].filter(isHere).map((file) => [file.digest, file]))
   }
 
-  /** The present releases of all models, and those before them. @returns {Promise<Release[]>} */
+  /** The current and the previous releases of all models. @returns {Promise<Release[]>} */
   async #releases() {
     const slots = await Promise.all((await this.#store.keys('slot/')).map((key) => this.#load(key)))
     return slots.flatMap(({ current, previous }) => [current, previous].filter(Boolean))
   }
 
   /**
-   * A first state that a manifest contradicts was garbled on its way, and is forgotten. No other state may take the place of
-   * one that a manifest confirmed.
+   * Note if a manifest confirms the first seen state. A contradicted state was garbled on its way, and is forgotten. A
+   * confirmed state is not replaced by another history.
    * @param {string} name @param {boolean} isRight
    */
   async #settle(name, isRight) {

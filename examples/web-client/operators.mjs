@@ -1,6 +1,6 @@
 /**
- * Operators: what a minimal build of ONNX Runtime has, by its operator config, and whether that contains what an
- * artifact needs. `docs/resolve.md`, "Operators of a minimal build", has the rules.
+ * The operators of a minimal build of ONNX Runtime, by its operator config, compared with those that an artifact needs.
+ * `docs/resolve.md`, "Operators of a minimal build", has the rules.
  */
 
 import { count, InputError, list, maybe, object, own, table, text, written } from './values.mjs'
@@ -20,7 +20,7 @@ const MAX_LISTED = 3
 const OPSET = written('not an opset', (value) => /^[0-9]{1,9}$/.test(value))
 
 /**
- * What a build lacks for these operators, by a code and in words; undefined if it has all.
+ * The first need that a build lacks, as a code and in words, or undefined if it lacks none.
  * @param {Build} build
  * @param {Need[]} needs
  * @returns {[code: string, detail: string] | undefined}
@@ -63,7 +63,7 @@ function wrongTypes(need, { types, everywhere }) {
   return faults.find(Boolean) ?? ''
 }
 
-/** Types that nobody recorded are not proven. @param {string[]} found @param {string[]} allowed */
+/** The types that are not allowed. Types that were not recorded are not allowed. @param {string[]} found @param {string[]} allowed */
 function without(found, allowed) {
   return found.length ? [...new Set(found)].filter((name) => !allowed.includes(name)).sort().join(' and ') : UNRECORDED
 }

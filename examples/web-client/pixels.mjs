@@ -1,12 +1,12 @@
 /**
- * The numbers that a graph takes for an image, as the key `preprocessing` of a manifest says: the same as those of
- * `reg run --image`, which scales as Pillow does (libImaging/Resample.c), in 8-bit steps.
+ * The numbers that a graph takes for an image, by the key `preprocessing` of a manifest. They equal those of `reg run --image`,
+ * which scales as Pillow does (libImaging/Resample.c), in 8-bit steps.
  */
 
 /** @typedef {{width: number, height: number, data: ArrayLike<number>}} Image RGBA, 8 bits each */
 /** @typedef {import('./values.mjs').Json} Json */
 
-/** Of each filter its reach, and its weight at a distance. @type {Record<string, [number, (x: number) => number]>} */
+/** The reach of each filter, and the function of its weight at a distance. @type {Record<string, [number, (x: number) => number]>} */
 const FILTERS = {
   box: [0.5, (x) => (x > -0.5 && x <= 0.5 ? 1 : 0)],
   bilinear: [1, (x) => Math.max(0, 1 - Math.abs(x))],
@@ -48,7 +48,7 @@ function planesOf({ width, height, data }, color, byColumns) {
   return (color === 'BGR' ? [2, 1, 0] : [0, 1, 2]).map((channel) => plane((at) => data[at + channel]))
 }
 
-/** For each pixel of the result the first pixel before, and the weights from there on, in fixed point. @param {number} before @param {number} after @param {string} name */
+/** For each pixel of the result, the first source pixel, and the weights of the source pixels from there on, in fixed point. @param {number} before @param {number} after @param {string} name */
 function weights(before, after, name) {
   const [step, scale] = [before / after, Math.max(1, before / after)]
   if (step === 1 || name === 'nearest') {
@@ -67,7 +67,7 @@ function weights(before, after, name) {
   })
 }
 
-/** Scale each line to `count` pixels from `start` on; what comes out is turned, so that the other axis is the next. @param {Uint8Array} plane @param {{weighted: ReturnType<typeof weights>, start: number, count: number, lines: number}} pass */
+/** Scale each line to `count` pixels from `start` on. The result is transposed, so that the next pass scales the other axis. @param {Uint8Array} plane @param {{weighted: ReturnType<typeof weights>, start: number, count: number, lines: number}} pass */
 function scaled(plane, { weighted, start, count, lines }) {
   const length = plane.length / lines
   const result = new Uint8ClampedArray(lines * count)

@@ -1,5 +1,5 @@
 /**
- * All that the client needs of its host. The defaults are the web's standard functions: browsers and Node have them.
+ * The functions that the client needs from its host. The defaults are standard functions of browsers and Node.
  *
  * Another host, such as JavaScriptCore in an iOS app or React Native, replaces what it lacks before anything else:
  * `usePlatform({ sha256, inflate, ... })`. `docs/ios-client.md` specifies each function.
@@ -35,7 +35,7 @@ export const platform = {
   fetch: (...request) => globalThis.fetch(...request),
 }
 
-/** Replace functions of the platform, before the first use of the client. @param {Partial<Platform>} functions */
+/** Replace functions of the platform. Call it before the first use of the client. @param {Partial<Platform>} functions */
 export function usePlatform(functions) {
   Object.assign(platform, functions)
 }

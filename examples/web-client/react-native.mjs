@@ -23,8 +23,8 @@ import { inside } from './values.mjs'
  */
 
 /**
- * A store of one app. A key is a file `KEY~NUMBER` with `+` for `/`: a new value gets the next number before the old one is
- * removed, since a phone's file system has no move onto a file that is there.
+ * A store of one app. A key is a file `KEY~NUMBER` with `+` for `/`. A new value gets the next number, then the old file is
+ * removed, because a phone's file system cannot replace a file by a move.
  * @param {Files} files
  * @returns {Store}
  */
@@ -57,7 +57,7 @@ export function fileStore(files) {
   }
 }
 
-/** The newest number of each key; what an app that was killed left behind is removed. @param {Files} files */
+/** The newest number of each key. Older files, which a killed app left, are removed. @param {Files} files */
 async function numbersOf(files) {
   /** @type {Map<string, number>} */
   const numbers = new Map()
@@ -84,8 +84,8 @@ function queue() {
 const copying = queue()
 
 /**
- * Copy a file of a release to its own path below a folder, for a runtime that takes a path, and for files beyond memory:
- * verified, and complete or absent, one at a time. Returns where it is.
+ * Copy a file of a release to its own path below a folder, and return where it is. The copy is verified, and complete or
+ * absent. Files are copied one at a time. Use it for a runtime that takes a path, and for files that exceed the memory.
  * @param {import('./onnxreg.mjs').Registry} registry @param {import('./onnxreg.mjs').Release} release @param {string} path
  * @param {Files} files of a folder of their own: a store keeps no others
  */
@@ -135,7 +135,7 @@ export function expoFiles({ Directory, File, Paths }, folder) {
 }
 
 /**
- * A folder by `react-native-fs`, in the app's documents. Bytes cross its bridge as Base64, which `expo-file-system` saves.
+ * A folder by `react-native-fs`, in the app's documents. Bytes cross its bridge as Base64, so `expo-file-system` is faster.
  * @param {any} module `import RNFS from 'react-native-fs'`
  * @param {string} folder
  * @returns {Files}

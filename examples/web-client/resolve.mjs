@@ -1,7 +1,7 @@
 /**
- * From a model's state to one artifact, as specified by `docs/resolve.md`. `run-vectors.mjs` tests it with the vectors.
+ * Choose one artifact by a model's state, as `docs/resolve.md` specifies. `run-vectors.mjs` tests it with the vectors.
  *
- * Everything is decided here, on the device: nothing about it is sent anywhere.
+ * Everything is decided on the device. Nothing about the device is sent anywhere.
  */
 
 import { readDevice } from './device.mjs'
@@ -18,7 +18,7 @@ import { parse } from './where.mjs'
 /** @typedef {import('./operators.mjs').Need} Need */
 /** @typedef {{version: string, artifact: string | null, code: string, detail: string}} Rejection `detail` says the code in words */
 /**
- * What an artifact must be (docs/resolve.md, "Query"); a size is a number of bytes or a text such as `30MB`.
+ * The requirements on an artifact (docs/resolve.md, "Query"). A size is a number of bytes or a text such as `30MB`.
  * @typedef {{formats?: string[] | null, precision?: string | null, certified?: boolean | null, max_size?: number | string | null,
  *   min_recall?: Record<string, number> | null, where?: string | null, member?: string | null,
  *   contract?: string | string[] | null, context?: number | null}} Query
@@ -32,7 +32,7 @@ const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
 const RELEASES = 4
 const FLOATS = ['float32', 'float16', 'bfloat16']
 const MAX_CONDITIONS = 100
-/** The words for each reason why a version is a candidate only if it is named. @type {Record<string, string>} */
+/** Words for each reason why a version is a candidate only if the question names it. @type {Record<string, string>} */
 const WITHHELD = {
   yanked: 'is yanked',
   prerelease: 'is a pre-release, which only its own tag or a channel means',
@@ -90,7 +90,7 @@ export async function resolve(state, { tag = null, query = {}, device = null, se
 }
 
 /**
- * The versions that a name without a tag may mean, newest first. `newest` of the state is not read: it follows.
+ * The versions that a name without a tag may mean, newest first. The key `newest` of the state is not read.
  * @param {Json} state
  */
 function releases({ versions }) {
@@ -100,7 +100,7 @@ function releases({ versions }) {
     .slice(0, RELEASES)
 }
 
-/** The version of a tag, whose files are there. @param {Json} state @param {string} tag @returns {string} */
+/** The version of a tag. Throws an error if the version does not exist or is withdrawn. @param {Json} state @param {string} tag @returns {string} */
 function usable(state, tag) {
   const version = isVersion(tag) ? tag : own(state.channels, tag)?.version
   const entry = version === undefined ? undefined : own(state.versions, version)
@@ -113,7 +113,7 @@ function usable(state, tag) {
   return version
 }
 
-/** Why a version is a candidate only if it is named; null if it always is one. @param {string} version @param {Json} entry */
+/** The reason why a version is a candidate only if the question names it, or null. @param {string} version @param {Json} entry */
 function withheld(version, entry) {
   return entry.gone?.how ?? (entry.yanks ? 'yanked' : isPrerelease(version) ? 'prerelease' : null)
 }
@@ -137,7 +137,8 @@ function notCertified({ state, precision }) {
 /** @typedef {{artifact: Json, download: number, miss?: [code: string, detail: string]}} Judged */
 
 /**
- * Each artifact of a version with the first requirement that it does not meet. If one failed here, the others must be certified.
+ * Each artifact of a version, with the first requirement that it does not meet. If one failed here, the others must be
+ * certified.
  * @param {Json} state
  * @param {string} version
  * @param {Conditions & {failed: string[], here: Set<string>}} query
@@ -197,7 +198,7 @@ export function isShared({ role }) {
 }
 
 /**
- * Bytes of an artifact and of the files that all artifacts share, equal ones once, and not those of files that are here.
+ * The size in bytes of an artifact and the shared files. Equal files count once, and files that are here do not count.
  * @param {Json} artifact
  * @param {Json} summary
  * @param {Set<string>} [here] digests
@@ -279,7 +280,7 @@ function limited(conditions) {
   return conditions
 }
 
-/** What an expression is tested on (docs/query.md). @param {Json} state @param {string} version @param {Json} artifact @param {number} download */
+/** The candidate on which an expression is tested (docs/query.md). @param {Json} state @param {string} version @param {Json} artifact @param {number} download */
 function candidate(state, version, artifact, download) {
   const { manifest, yanks, pinned } = state.versions[version]
   const { task, family, license, profile } = state.summaries[version]

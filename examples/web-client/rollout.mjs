@@ -26,7 +26,7 @@ const KINDS = {
 }
 
 /**
- * True if the device with this seed takes part; without a seed it does not.
+ * True if the device with this seed takes part. A device without a seed takes no part.
  * @param {Json} rollout of the state line
  * @param {string | null} seed 64 hex digits, which stay on the device
  * @param {any} device the device document, or null

@@ -4,9 +4,9 @@
  *     const trust = signedBy(['ecdsa-p256:BASE64'], { releases: true, lines: 57 })
  *     const registry = new Registry(url, store, { trust })
  *
- * `releases` demands a signature on each release that is taken (`reg sign`), `lines` on each line of the log from this
- * number on and on the last one (`REG_SIGNING_KEY`), and so on each move of a channel. Revocations are not read: take a
- * revoked key out of the app.
+ * `releases` demands a signature on each release that is taken (`reg sign`). `lines` demands one on each line of the log from
+ * this number on, and on the last line (`REG_SIGNING_KEY`). So each move of a channel is signed. Revocations are not read: take
+ * a revoked key out of the app.
  */
 
 import { canonical, concat, decode, fromBase64, picked, sha256 } from './documents.mjs'
@@ -34,14 +34,14 @@ const IN_TOTO = 'application/vnd.in-toto+json'
 const STATEMENT = 'https://in-toto.io/Statement/v1'
 const RELEASE = 'urn:onnxreg:release:v1'
 const CERTIFICATE = ['format', 'precision', 'path', 'digest', 'certification']
-/** What comes before the bytes of a key in DER, and how many these are. @type {Record<Kind, [prefix: string, size: number]>} */
+/** The bytes before a key in DER, and the size of a key. @type {Record<Kind, [prefix: string, size: number]>} */
 const KINDS = {
   ed25519: ['302a300506032b6570032100', 32],
   'ecdsa-p256': ['3059301306072a8648ce3d020106082a8648ce3d030107034200', 65],
 }
 
 /**
- * What an app demands. Each key is written as `reg key show` prints it.
+ * The demands of an app. Each key is written as `reg key show` prints it.
  * @param {string[]} keys
  * @param {{releases?: boolean, lines?: number, verify?: Verify}} demands `verify` replaces WebCrypto on a host without it
  * @returns {Trust}
@@ -57,7 +57,7 @@ export function signedBy(keys, { releases = false, lines: first = Infinity, veri
     const header = platform.encode(`DSSEv1 ${type.length} ${type} ${payload.length} `)
     return key !== undefined && verify(key.kind, key.raw, fromBase64(signature), concat([header, payload]))
   }
-  /** Whether an envelope is the statement of a trusted key that a manifest is this version. */
+  /** True if a trusted key states in an envelope that a manifest is this version. */
   const isRelease = async (/** @type {Json} */ envelope, /** @type {Json} */ { name, version, manifest }, /** @type {Documents} */ read) => {
     const payload = fromBase64(envelope.payload)
     const signed = list((each) => isSigned(mapping(each).keyid, each.sig, IN_TOTO, payload))(envelope.signatures)

@@ -1,8 +1,9 @@
 /**
  * The releases of a model on a device: which one it takes, which one it leaves, and which one it goes back to.
  *
- * A release that was yanked, purged, dropped, or whose rollout was halted, is *withdrawn*: no device goes back to it, and
- * none stays on it. What failed here is refused by its digest. `docs/resolve.md` specifies both; `device.json` has vectors.
+ * A release that was yanked, purged, dropped, or whose rollout was halted, is *withdrawn*: no device goes back to it, and none
+ * stays on it. An artifact that failed here is refused by its digest. `docs/resolve.md` specifies both; `device.json` has
+ * vectors.
  */
 
 import { NotFoundError, own, WithdrawnError } from './values.mjs'
@@ -12,13 +13,13 @@ import { NotFoundError, own, WithdrawnError } from './values.mjs'
 /** @typedef {{current: Held | null, previous: Held | null, failed: string[]}} Slot */
 /** @typedef {[how: string, manifest: string][]} Withdrawn */
 
-/** What an event says of a manifest, and whether it begins. @type {Record<string, [how: string, begins?: boolean]>} */
+/** How an event withdraws a manifest, and whether it begins or ends the withdrawal. @type {Record<string, [how: string, begins?: boolean]>} */
 const EVENTS = {
   yank: ['yanked', true], unyank: ['yanked'], purge: ['purged', true], drop: ['dropped', true], publish: ['dropped'], tag: ['halted'],
 }
 
 /**
- * The manifests that are withdrawn after some more lines of the log.
+ * The withdrawn manifests after more lines of the log.
  * @param {Withdrawn} before
  * @param {Json} rollouts of the state before these lines
  * @param {import('./history.mjs').Line[]} lines
@@ -47,8 +48,8 @@ function howWithdrawn(withdrawn, release) {
 }
 
 /**
- * The answer that a device takes. Without one it `leaves` its current release if that is withdrawn, and `stays` on it if
- * the answer failed here or is withdrawn; otherwise there is an `error`, or nothing fits.
+ * The answer that a device takes. Without an answer, the device `leaves` its current release if that is withdrawn. It `stays`
+ * if the answer failed here or is withdrawn. Otherwise there is an `error`, or nothing fits.
  *
  * A device whose current release is withdrawn asks for the previous one if nothing else answers.
  * @template {{artifact: any, rejected: import('./resolve.mjs').Rejection[]}} T

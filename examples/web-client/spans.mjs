@@ -6,7 +6,7 @@
 /** @typedef {{start: number, end: number, label: string, text: string}} Span in code points, half-open */
 /** @typedef {{label: string, begins: boolean, ends: boolean}} Tag `label` is '' for the outside tag */
 
-/** A character that stands for a byte in tokens of byte-level models; the others stand for themselves. */
+/** The characters that stand for another byte in tokens of byte-level models, and this byte. */
 const BYTES = new Map(
   Array.from({ length: 256 }, (_, byte) => byte)
     .filter((byte) => !((byte > 32 && byte < 127) || (byte > 160 && byte !== 173)))
@@ -14,8 +14,8 @@ const BYTES = new Map(
 )
 
 /**
- * Where each token is in the text, or null for a special one. Null for all if a token is not what the text says there, so
- * that no span is ever at a wrong place.
+ * The place of each token in the text, or null for a special token. If a token differs from the text at its place, the result
+ * is null for all, so that no span is at a wrong place.
  * @param {any} tokenizer of `@huggingface/tokenizers`
  * @param {Record<string, any>} json its tokenizer.json
  * @param {string} text
@@ -57,8 +57,8 @@ export function placesOf(tokenizer, json, text, tokens) {
 }
 
 /**
- * What each of a model's tags means: BIO, BIOES, BILOU, BMES or IO, as the labels spell it. A mark is read if the label has a
- * tag with B too; B or I also if every tag has a mark.
+ * The meaning of each of a model's tags, in the scheme of its labels: BIO, BIOES, BILOU, BMES or IO. A mark is read if the
+ * label also has a tag with B. The marks B and I are also read if every tag has a mark.
  * @param {string[]} tags in the order of the logits
  * @returns {Tag[]}
  */
@@ -84,8 +84,8 @@ export function tagsOf(tags) {
 }
 
 /**
- * Label every character, then join runs of one label: neighbouring tokens of a label are one span with what is between them,
- * unless the left one ends a span or the right one begins one; two that touch are shown as one.
+ * Label every character, then join runs of one label. Neighbouring tokens of a label are one span with the text between them,
+ * unless the left token ends a span or the right token begins one. Two spans that touch are shown as one.
  * @param {string} text
  * @param {([number, number] | null)[]} places
  * @param {Tag[]} tags of each token

@@ -1,8 +1,8 @@
 /**
  * A model's index file, as `docs/format.md` has it: line 1 is the state, then come the latest lines of its log.
  *
- * The lines are hash-chained and the state names the last one, so a client that remembers the last line it saw notices
- * a registry that goes back, or has another history.
+ * The lines are hash-chained, and the state names the last line. So a client that remembers the last line notices a registry
+ * that goes back or has another history.
  */
 
 import { canonical, decode, picked, sha256 } from './documents.mjs'
@@ -40,7 +40,7 @@ export async function readIndex(bytes, name) {
 }
 
 /**
- * Throw IntegrityError if a first state is not the result of its lines, when these are all there are.
+ * Throw IntegrityError if an index file has all lines of its log, but the state is not their result.
  * @param {Json} index its `state` and `lines`
  */
 export async function checkFirst({ state, lines }) {
@@ -48,7 +48,7 @@ export async function checkFirst({ state, lines }) {
 }
 
 /**
- * The lines of a log after those that were seen. Throws IntegrityError if a new state does not continue the last one seen.
+ * The new lines of a log. Throws IntegrityError if a new state does not continue the last seen one.
  * @param {Json} seen
  * @param {Json} index its `state` and `lines`
  * @param {(digest: string) => Promise<Uint8Array>} document reads a sealed segment of the log
@@ -70,7 +70,7 @@ export async function checkContinues(seen, { state, lines }, document) {
 }
 
 /**
- * The lines from the segment of a line on; if that is not sealed, those of the index file.
+ * The lines from the segment with a line on, or the lines of the index file if no segment has the line.
  * @param {number} seq
  * @param {Json} state
  * @param {Line[]} tail

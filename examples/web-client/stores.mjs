@@ -1,8 +1,8 @@
 /**
  * The store of a client: bytes by key. `directory-store.mjs` has one for Node.
  *
- * A store promises that `put` is complete or absent, even if the program ends in the middle, and that what was put
- * stays until `delete`. It may lose everything at once (a browser that clears its sites): then all is fetched anew.
+ * A store promises that a value is complete or absent, even if the program ends during `put`, and that it stays until `delete`.
+ * A store may lose all values at once, for example if a browser clears its sites. Then everything is fetched again.
  */
 
 /**
@@ -26,8 +26,8 @@ export function memoryStore() {
 }
 
 /**
- * A store in a browser's IndexedDB, which reads slowly: a piece that was just stored comes from memory while it is there.
- * Other values do not: another tab may have replaced them.
+ * A store in a browser's IndexedDB. Because IndexedDB reads slowly, a piece that was just stored is kept in memory. Other
+ * values are not, because another tab may replace them.
  * @param {string} name @returns {Store}
  */
 export function browserStore(name) {

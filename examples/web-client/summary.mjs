@@ -1,6 +1,6 @@
 /**
- * The summary of a version, made from its manifest as `docs/format.md` specifies, to compare it with the index file;
- * and for versions that the index file no longer summarises.
+ * Make the summary of a version from its manifest, as `docs/format.md` specifies. It is compared with the index file, and used
+ * for versions without a summary in the index file.
  */
 
 import { digestOf, picked } from './documents.mjs'
@@ -64,7 +64,7 @@ async function artifactSummary(manifest, { metadata = {}, operators = [], checks
 }
 
 /**
- * The digest of what an app relies on (docs/resolve.md, "Contracts"); null if inputs or outputs are not recorded.
+ * The digest of everything that an app relies on (docs/resolve.md, "Contracts"), or null if inputs or outputs are not recorded.
  * @param {Json} manifest
  * @param {Json} metadata of the artifact
  */
@@ -94,7 +94,7 @@ function fileSummary({ role, path, digest, size }) {
   return { role, path, digest, size }
 }
 
-/** Values by name, null if there are none. @param {Json[]} checks @param {(name: string) => string} nameOf */
+/** Values by name, or null if there are no values. @param {Json[]} checks @param {(name: string) => string} nameOf */
 function rows(checks, nameOf) {
   return checks.length ? Object.fromEntries(checks.map(({ name, value }) => [nameOf(name), value])) : null
 }

@@ -1,13 +1,13 @@
 /**
- * Transformers.js reads its models from a registry: `pipeline()` gets the artifact that this device gets.
+ * Let Transformers.js read its models from a registry. `pipeline()` gets the artifact for this device.
  *
  *     import { env, pipeline } from '@huggingface/transformers'
  *     serveTransformers(env, registry, { query: { certified: true }, device: preset('ort-web-1.30') })
  *     const tag = await pipeline('token-classification', 'acme/pii', { revision: 'stable' })
  *
- * Every request of the library for a model's file is answered from the client's store, after `Registry.update`: resolved,
- * verified, resumed, and available offline. Whichever precision the library asks for, it gets the resolved artifact.
- * Written for `env.customCache` and `env.fetch` of @huggingface/transformers 4.
+ * After `Registry.update`, the client's store answers all requests of the library for files of a model, also offline. Whichever
+ * precision the library requests, it gets the resolved artifact. This module uses `env.customCache` and `env.fetch` of the
+ * library, version 4.
  */
 
 import { NotFoundError } from './values.mjs'
@@ -65,8 +65,8 @@ export function serveTransformers(env, registry, question = {}, options = {}) {
 }
 
 /**
- * The path of the file that the library means: any precision of a graph is the artifact, other files have their names.
- * Null if it means something else, such as the decoder of a model of which the artifact is the encoder.
+ * The path of the requested file. Any precision of a graph means the artifact, and other files have their names. Null for
+ * another graph, such as the decoder of a model if the artifact is the encoder.
  * @param {Release} release
  * @param {string} path
  */

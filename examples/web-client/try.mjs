@@ -2,8 +2,8 @@
  * *Try it* on a version's page of `reg serve` and `reg site`: this browser downloads the artifact that fits it, verified,
  * and runs it on a text or an image. Nothing leaves the machine.
  *
- * Before anything is answered, the runtime must compute the release's golden vectors, and the tokenizer or the scaling of
- * images must give the numbers that the export published (docs/golden.md). Else there is no answer at all.
+ * Before any answer, the runtime must reproduce the release's golden vectors, and the tokenizer or the scaling of images must
+ * give the numbers that the export published (docs/golden.md). Otherwise there is no answer.
  *
  * `node build.mjs try` writes this script with its runtime; the page has the form (`version.html`).
  */
@@ -19,7 +19,7 @@ import { placesOf, spansOf, tagsOf } from './spans.mjs'
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {Record<string, {dims: number[], data: Float32Array, type: string}>} Outputs */
 /** A loaded model; `json` reads the first file of the release that fits, null if none does. @typedef {{ort: any, session: any, release: Release, json: (fits: (file: import('./onnxreg.mjs').File) => boolean) => Promise<any>}} Model */
-/** What is shown, and the milliseconds that the graph took. @typedef {{shown: (Node | string)[], milliseconds: number}} Answer */
+/** The shown nodes, and the milliseconds that the graph took. @typedef {{shown: (Node | string)[], milliseconds: number}} Answer */
 
 /** The text whose tokens are the golden vectors of an export (docs/golden.md). */
 export const TEXT = [
@@ -28,7 +28,7 @@ export const TEXT = [
   'Le dossier n° 88-1204 a été transmis au médecin traitant; la prochaine visite est fixée au 7 mai.',
   '昨日、田中さんから電話がありました。住所は変わっていません。',
 ].join(' ')
-/** The lengths of the rows that the golden vectors' padded case is cut from; it begins with the second. */
+/** The lengths of the two rows from which the padded case of the golden vectors is cut. The second row comes first. */
 const ROWS = [48, 31]
 /** Width and height of the drawn image whose numbers an export publishes, and the value of a pixel's channel. */
 const [WIDTH, HEIGHT] = [331, 247]
@@ -70,7 +70,7 @@ class Unlike extends Error {}
 /** The model cannot answer this text or image. */
 class Unfit extends Error {}
 
-/** What happened, and what to do. @param {any} error */
+/** The text that says what happened, and what to do. @param {any} error */
 function message(error) {
   if (error instanceof Unlike || error instanceof Unfit) return error.message
   if (error?.name === 'QuotaExceededError') return 'This browser has no room for the model: free some space, or leave its private mode.'
@@ -80,13 +80,13 @@ function message(error) {
   return `That failed: ${error?.message ?? error}`
 }
 
-/** Load in WebGPU if it is here and reproduces, else in WebAssembly. @returns {ReturnType<typeof loadIn>} */
+/** Load in WebGPU if it is available and reproduces the golden vectors, else in WebAssembly. @returns {ReturnType<typeof loadIn>} */
 async function load() {
   const hasGpu = await /** @type {any} */ (navigator).gpu?.requestAdapter().catch(() => null)
   return (hasGpu && (await loadIn('webgpu').catch(() => null))) || loadIn('wasm')
 }
 
-/** Download what fits, and hold it to what was published. @param {'webgpu' | 'wasm'} backend */
+/** Download the matching artifact, and check that it reproduces the published numbers. @param {'webgpu' | 'wasm'} backend */
 async function loadIn(backend) {
   const registry = new Registry(new URL(tree, location.href).href, browserStore(`onnxreg-try ${id}`))
   const onProgress = (/** @type {number} */ done, /** @type {number} */ total) => {
@@ -116,7 +116,7 @@ async function loadIn(backend) {
   return { answer, backend: backend === 'wasm' ? 'WebAssembly' : 'WebGPU', offline, release }
 }
 
-/** The runtime; its WebAssembly is kept beside the models. @param {'webgpu' | 'wasm'} backend */
+/** The runtime. Its WebAssembly is stored beside the models. @param {'webgpu' | 'wasm'} backend */
 async function runtime(backend) {
   const ort = await import(new URL(`ort.${backend}.js`, import.meta.url).href)
   const file = new URL(backend === 'webgpu' ? 'ort-wasm-simd-threaded.asyncify.wasm' : 'ort-wasm-simd-threaded.wasm', import.meta.url)
@@ -133,7 +133,7 @@ async function runtime(backend) {
   return ort
 }
 
-/** Answers texts, with the release's own tokenizer. @param {Model} model @param {Json} golden */
+/** A function that answers texts, with the release's own tokenizer. @param {Model} model @param {Json} golden */
 async function ofTexts(model, golden) {
   const named = (/** @type {string} */ name) => model.json(({ path }) => path.split('/').at(-1) === name)
   const [file, settings, config] = [await named('tokenizer.json'), await named('tokenizer_config.json'), (await named('config.json')) ?? {}]
@@ -181,7 +181,7 @@ async function ofTexts(model, golden) {
   }
 }
 
-/** Answers images by their classes. @param {Model} model */
+/** A function that answers images with their classes. @param {Model} model */
 async function ofImages(model) {
   const example = { width: WIDTH, height: HEIGHT, data: new Uint8Array(4 * WIDTH * HEIGHT) }
   example.data.forEach((_, at) => (example.data[at] = drawn((at >> 2) % WIDTH, Math.floor((at >> 2) / WIDTH), at % 4)))
@@ -209,7 +209,7 @@ async function labelsOf(model) {
   return Object.values((await model.json(({ role }) => role === 'labels')) ?? {})
 }
 
-/** Whether the tokens of the text are those of the golden vectors. @param {Json} golden @param {number[]} ids @param {number} most */
+/** True if the tokens of the text are those of the golden vectors. @param {Json} golden @param {number[]} ids @param {number} most */
 function isHeld({ cases }, ids, most) {
   const starts = [0, Math.min(ROWS[0], most), Math.min(ROWS[0], most) + Math.min(ROWS[1], most)]
   const rows = ['row', 'padded'].flatMap((name) => {
@@ -231,7 +231,7 @@ async function run({ ort, session }, feeds) {
   return { outputs, milliseconds: performance.now() - start }
 }
 
-/** The vector of a text: the graph's own, or the mean of its tokens'. @param {Outputs} outputs @param {number} count of tokens @returns {number[]} */
+/** The vector of a text: the graph's own, or the mean of the vectors of its tokens. @param {Outputs} outputs @param {number} count of tokens @returns {number[]} */
 function vectorOf(outputs, count) {
   const { dims, data } = outputs.embeddings ?? outputs.sentence_embedding ?? outputs.text_embeds ?? outputs.last_hidden_state ?? Object.values(outputs)[0]
   if (dims.length === 2) return Array.from(data)

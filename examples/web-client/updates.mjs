@@ -1,7 +1,7 @@
 /**
- * Updates by deltas: a file that is made from one of an earlier release, piece by piece, each verified.
+ * Updates by deltas: make a file from files of an earlier release. Each piece is verified.
  *
- * What cannot be made is left out; the caller fetches it from the whole file.
+ * Pieces that cannot be made are left out, and the caller fetches them.
  */
 
 import { piecesOf, storePieces } from './blobs.mjs'
@@ -20,7 +20,7 @@ import { count, digest, hexOf, list, object, own, RegError } from './values.mjs'
 const TABLE = object({ deltas: list(object({ new: digest, old: list(digest), delta: digest, size: count })) })
 
 /**
- * The deltas that a state offers for a version; none if their table cannot be read, since they are hints.
+ * The deltas that a state offers for a version, or none if their table cannot be read: deltas are hints.
  * @param {Blobs} blobs @param {Json} state @param {string} version @param {AbortSignal} [signal]
  * @returns {Promise<Delta[]>}
  */
@@ -36,8 +36,8 @@ export async function offeredDeltas(blobs, state, version, signal) {
 }
 
 /**
- * The smallest delta of each file to get whose old files are here, if it has less than half of the file's bytes
- * (docs/delta.md, "Choosing").
+ * A delta for each file (docs/delta.md, "Choosing"): the smallest one whose old files are here, if it is smaller than half of
+ * the file.
  * @param {Delta[]} deltas @param {Record<string, number>} sizes by digest @param {Set<string>} present digests of files that are here
  * @returns {Map<string, Delta>}
  */
@@ -52,7 +52,7 @@ export function chooseDeltas(deltas, sizes, present) {
 }
 
 /**
- * Make a file by a delta, as far as its pieces come out right. Returns why it did not, if so.
+ * Make a file by a delta, except pieces that come out wrong. Returns the reason why the delta failed, if it did.
  * @param {Blobs} blobs @param {File} file @param {Delta} delta @param {Map<string, File>} present files that are here, by digest
  * @param {AbortSignal} [signal]
  */
@@ -76,7 +76,7 @@ export async function makeByDelta(blobs, file, delta, present, signal) {
 }
 
 /**
- * Reads a file in the store anywhere, fewer bytes if the file ends; one piece of it is in memory.
+ * A function that reads a file in the store at any offset, or fewer bytes at its end. One piece is in memory.
  * @param {import('./stores.mjs').Store} store @param {File} file
  */
 function readerOf(store, file) {

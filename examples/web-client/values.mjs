@@ -3,7 +3,7 @@
  * InputError.
  */
 
-/** An error by what its reader can do next; `family` is one of `input`, `not-found`, `integrity`, `remote`. */
+/** An error. `family` says what its reader can do next: `input`, `not-found`, `integrity` or `remote`. */
 export class RegError extends Error {
   static name = 'RegError' // as in the other classes, for what a minifier leaves of their names
   static family = 'remote'
@@ -15,7 +15,7 @@ export class RegError extends Error {
   }
 }
 
-/** A document or argument that means nothing. */
+/** A malformed document or argument. */
 export class InputError extends RegError {
   static name = 'InputError'
   static family = 'input'
@@ -32,7 +32,7 @@ export class WithdrawnError extends NotFoundError {
   static name = 'WithdrawnError'
 }
 
-/** The bytes are not those that were promised. Nothing of them was handed out. */
+/** The bytes are not those that were promised. No part of them was handed out. */
 export class IntegrityError extends RegError {
   static name = 'IntegrityError'
   static family = 'integrity'
@@ -62,16 +62,16 @@ export const share = reader('not a number from 0 to 1', (value) => typeof value 
 /** @type {Reader<number>} */
 export const positive = reader('not a number above 0', (value) => Number.isFinite(value) && value > 0)
 
-/** A reader of arrays, all of whose items are read in one way. @template T @param {Reader<T>} read @returns {Reader<T[]>} */
+/** A reader of arrays. Each item is read by `read`. @template T @param {Reader<T>} read @returns {Reader<T[]>} */
 export const list = (read) => (value) => {
   if (!Array.isArray(value)) throw new InputError('not an array')
   return value.map((item) => read(item))
 }
 
-/** A reader of values that may be missing: null is as good as absent. @template T @param {Reader<T>} read @returns {Reader<T | undefined>} */
+/** A reader of values that may be missing. Null counts as missing. @template T @param {Reader<T>} read @returns {Reader<T | undefined>} */
 export const maybe = (read) => (value) => ((value ?? null) === null ? undefined : read(value))
 
-/** A reader of objects, all of whose values are read in one way. @param {Reader<any>} read @param {Reader<string>} [readKey] @returns {Reader<Json>} */
+/** A reader of objects. Each value is read by `read`. @param {Reader<any>} read @param {Reader<string>} [readKey] @returns {Reader<Json>} */
 export const table = (read, readKey = text) => (value) =>
   Object.fromEntries(Object.entries(mapping(value)).map(([key, item]) => [readKey(key), within(key, read, item)]))
 
@@ -82,8 +82,8 @@ export const object = (readers) => (value) => {
 }
 
 /**
- * The keys of what an app wrote, null as good as absent. A key that has no reader is an error: a misspelt one would mean
- * something else.
+ * The values of an object that an app wrote. Null counts as missing. A key without a reader is an error, because it may be
+ * misspelt.
  * @param {any} value @param {Record<string, Reader<any>>} readers @param {string} label
  */
 export function given(value, readers, label) {
@@ -108,7 +108,7 @@ export function figure(value, digits = 6) {
   return String(Number(value.toPrecision(digits)))
 }
 
-/** A key's value if the object itself has it: `constructor` is not a key of `{}`. @param {Json} found @param {string} key */
+/** A key's value if the object itself has the key. For example, `constructor` is not a key of `{}`. @param {Json} found @param {string} key */
 export function own(found, key) {
   return Object.hasOwn(found, key) ? found[key] : undefined
 }
@@ -142,7 +142,7 @@ export function size(value) {
   return wholeBytes(found[1], found[2] ?? '', found[3])
 }
 
-/** The bytes that `whole.part unit` comes to, exactly. @param {string} whole @param {string} part @param {string} unit */
+/** The exact number of bytes of `whole.part unit`. @param {string} whole @param {string} part @param {string} unit */
 export function wholeBytes(whole, part, unit) {
   if (!Object.hasOwn(UNITS, unit)) throw new InputError(`${unit.slice(0, 40)} is not a unit of size`)
   const bytes = BigInt(whole + part) * UNITS[unit]
@@ -166,7 +166,7 @@ export function isVersion(tag) {
 
 export const version = written('not a version', isVersion)
 
-/** A path of a release, if it stays below its folder on every system. @param {string} path */
+/** Return a path of a release if it stays below its folder on every system, else throw an error. @param {string} path */
 export function inside(path) {
   const leads = /(^|\/)(\/|$)|[\s.](\/|$)|[\\:\0]/.test(path)
   if (leads) throw new IntegrityError(`a release has a file with the path ${path.slice(0, 80)}`)
@@ -178,7 +178,7 @@ export function isPrerelease(release) {
   return identifiers(release)[3] === 0n
 }
 
-/** Below 0, 0, above 0: the order of two versions by SemVer 2.0, section 11. @param {string} a @param {string} b */
+/** Compare two versions by SemVer 2.0, section 11. The result is below 0, 0 or above 0. @param {string} a @param {string} b */
 export function precedence(a, b) {
   const [left, right] = [identifiers(a), identifiers(b)]
   for (const [place, one] of left.entries()) {
@@ -190,7 +190,7 @@ export function precedence(a, b) {
   return left.length - right.length
 }
 
-/** The numbers of a version, 0 for a pre-release or 1, and what a pre-release has. @param {string} release @returns {(bigint | string)[]} */
+/** The numbers of a version, then 0 for a pre-release or 1, then the identifiers of the pre-release. @param {string} release @returns {(bigint | string)[]} */
 function identifiers(release) {
   const [, major, minor, patch, pre] = /** @type {RegExpExecArray} */ (SEMVER.exec(version(release)))
   const rest = pre ? pre.split('.').map((part) => (/^[0-9]+$/.test(part) ? BigInt(part) : part)) : []

@@ -123,7 +123,7 @@ async function* cases(load, resolveFiles) {
   }
 }
 
-/** The keys of an answer that are expected. @param {Json} found @param {Json} expect */
+/** The expected keys of an answer. @param {Json} found @param {Json} expect */
 function asExpected(found, expect) {
   return Object.fromEntries(Object.keys(expect).map((key) => [key, found[key]]))
 }
@@ -143,7 +143,7 @@ async function answer(document, vector) {
   return { ...found, artifact: found.artifact?.path ?? null, rejected }
 }
 
-/** What the server of a step answers. @param {Json} behaviour @param {Json} step @returns {any} */
+/** The answers of a step's server. @param {Json} behaviour @param {Json} step @returns {any} */
 function serving({ trees, documents }, { tree, cached = tree, fault }) {
   return async (/** @type {string} */ url) => {
     if (fault === 'down') throw new TypeError('no network')
@@ -179,7 +179,7 @@ async function behaved(registry, { call, question, bad = [], throws }) {
   return /** @type {Json} */ ({ ...found, artifact: found.artifact?.path, codes: found.rejected?.map((/** @type {Json} */ { code }) => code), ran, current: current?.version ?? null, previous: previous?.version ?? null })
 }
 
-/** The bytes that a vector's delta makes, by the header of the delta itself. @param {Json} vector */
+/** The bytes that a vector's delta makes. The expected files are those of the delta's own header. @param {Json} vector */
 async function applied(vector) {
   const [delta, ...old] = [vector.delta, ...vector.old].map((text) => fromBase64(text))
   const size = delta.length >= 12 ? new DataView(delta.buffer, delta.byteOffset).getUint32(8, true) : 0

@@ -1,8 +1,8 @@
 /**
  * The expression language of `docs/query.md`: `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
  *
- * `parse` makes a predicate over candidates. Each function of the parser has its production above it; what it returns
- * is a function from a candidate to true or false. Nothing in it can fail or run away once it is parsed.
+ * `parse` makes a predicate over candidates. Each function of the parser has its production above it, and returns a function
+ * from a candidate to true or false. A parsed expression cannot fail, and its time is bounded.
  */
 
 import { codeUnits, InputError, own, precedence, share, text, version, wholeBytes } from './values.mjs'
@@ -25,16 +25,16 @@ const KINDS = {
   metric: 'number', latency: 'number',
 }
 
-/** The fields that are written with a label, and the part that is missing without one. @type {Record<string, string>} */
+/** The fields that are written with a label, and the meaning of the label for messages. @type {Record<string, string>} */
 const LABELLED = { recall: 'the label whose recall is meant', metric: 'the name of the metric' }
 const RECALL = 'character_recall/'
 
-/** As which tokens a value of a kind may be written. @type {Record<string, string[]>} */
+/** The kinds of tokens in which a value of a kind may be written. @type {Record<string, string[]>} */
 const WRITTEN = {
   text: ['word', 'string'], version: ['number', 'string'], size: ['number'], number: ['number'], share: ['number'],
 }
 
-/** An expression that means nothing; `span` is the part at fault, in code points. */
+/** A malformed expression. `span` is the wrong part, in code points. */
 export class ExpressionError extends InputError {
   static name = 'ExpressionError'
   /** @param {string} message @param {[number, number]} span */
@@ -49,7 +49,7 @@ export function parse(expression, kinds = KINDS) {
   return new Parser(expression, kinds).whole()
 }
 
-/** The kinds of tokens, each the place of a group in `TOKEN`; engines of older phones have no names of groups. */
+/** The kinds of tokens, in the order of the groups of `TOKEN`. Engines of older phones have no named groups. */
 const TOKENS = ['space', 'word', 'number', 'string', 'operator', 'mark']
 const TOKEN = /([ \t\r\n]+)|([A-Za-z_][A-Za-z0-9_./+-]*)|([0-9][A-Za-z0-9.+-]*)|('[^']*'|"[^"]*")|(==|!=|<=|>=|[=<>~])|([()[\],])/y
 const KEYWORDS = ['and', 'or', 'not', 'in']
@@ -89,7 +89,7 @@ function wrong(source, start, end, message) {
   return new ExpressionError(message, [points(start), points(end)])
 }
 
-/** Reads tokens from left to right, one ahead. */
+/** Reads tokens from left to right, with one token of look-ahead. */
 class Parser {
   #tokens
   #place = 0
@@ -139,7 +139,7 @@ class Parser {
     return test
   }
 
-  /** The condition after the next token, one level down. @param {() => Predicate} read */
+  /** The condition after the next token, one level deeper. @param {() => Predicate} read */
   #deeper(read) {
     if (this.#depth === DEPTH) throw this.#wrong(this.#next, `it is nested deeper than ${DEPTH} levels`)
     this.#depth++
@@ -303,7 +303,7 @@ function numeral(written) {
 }
 
 /**
- * A test of an unknown value is false, whichever test it is.
+ * Every test of an unknown value is false.
  * @param {Field} field
  * @param {(found: any) => boolean} test
  * @returns {Predicate}

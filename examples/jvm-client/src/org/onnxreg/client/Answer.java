@@ -16,9 +16,9 @@ public final class Answer {
     /** Every candidate that was considered and rejected. */
     public final List<Rejection> rejected;
 
-    /** True if the registry could not be reached, and the state that was seen last answered. */
+    /** True if the registry could not be reached, so that the last seen state answered. */
     public final boolean isOffline;
-    /** True if the registry answered with an older state than the one seen last, which answered instead. */
+    /** True if the registry sent an older state than the last seen one, so that the last seen state answered. */
     public final boolean isStale;
     /** The state that answered. */
     final State state;

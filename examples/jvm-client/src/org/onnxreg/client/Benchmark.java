@@ -41,8 +41,8 @@ public final class Benchmark {
     }
 
     /**
-     * Time the artifact of a release beside the same model in full precision, on an input with a name: a run
-     * of each in turn, so that a busy moment slows both.
+     * Time an artifact and the same model in full precision on the input with this name. They run in turn, so that a
+     * busy moment slows both.
      */
     public void time(Release release, Release full, String input, Run run, Run fullRun) throws Exception {
         double[] times = new double[RUNS];

@@ -1,6 +1,6 @@
 package org.onnxreg.client;
 
-/** Lets another thread end a call, which checks it between two buffers. What has arrived stays. */
+/** Lets another thread end a call. A call looks for it after each buffer, and keeps the bytes that have arrived. */
 public final class Cancellation {
     private volatile boolean isCancelled;
 

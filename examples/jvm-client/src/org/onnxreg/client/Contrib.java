@@ -7,7 +7,9 @@ import java.util.Map;
 /** Contrib operators and the releases that run them: docs/resolve.md, "Contrib operators". */
 final class Contrib {
     static final String DOMAIN = "com.microsoft";
-    /** schema/query/contrib_releases.json: a minor release of ONNX Runtime 1, and what it is the first to have. */
+    /**
+     * schema/query/contrib_releases.json: minor releases of ONNX Runtime 1, with the operators that are new in each.
+     */
     private static final String[] ROWS = {
         "15: Attention, BiasGelu, DequantizeLinear, DynamicQuantizeMatMul, EmbedLayerNormalization",
         "15: FastGelu, FusedGemm, FusedMatMul, Gelu, MatMulIntegerToFloat, QAttention, QGemm",

@@ -2,7 +2,7 @@ package org.onnxreg.client;
 
 import java.util.function.Supplier;
 
-/** What an update takes: docs/resolve.md, "On a device". */
+/** The decision of an update: docs/resolve.md, "On a device". */
 final class Decision {
     /** The answer; null if there is none. */
     final Answer answer;

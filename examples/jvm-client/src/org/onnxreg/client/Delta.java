@@ -25,7 +25,7 @@ final class Delta {
         return Values.each(rows, Delta::new);
     }
 
-    /** Return the deltas of a version; none if their table cannot be read, since they are hints. */
+    /** Return the deltas of a version, or none if their table cannot be read: deltas are hints. */
     static List<Delta> offered(State state, String version, Documents documents) {
         Map<String, Object> entry = state.version(version);
         Object table = entry == null ? null : entry.get("deltas");
@@ -41,8 +41,8 @@ final class Delta {
     }
 
     /**
-     * Return the smallest delta of each file to get whose old files are here, if it has less than half of the
-     * file's bytes: docs/delta.md, "Choosing".
+     * Choose a delta for each file (docs/delta.md, "Choosing"): the smallest one whose old files are here, if it is
+     * smaller than half of the file.
      *
      * @param sizes bytes of the files to get, by digest
      * @param present digests of the files that are here
@@ -58,7 +58,7 @@ final class Delta {
         return chosen;
     }
 
-    /** Return the one that is smaller, or has the lesser digest. */
+    /** Return the smaller delta, or of equal ones the delta with the lesser digest. */
     private static Delta better(Delta one, Delta other) {
         int order = Long.compare(one.size, other.size);
         return order < 0 || (order == 0 && one.digest.compareTo(other.digest) <= 0) ? one : other;

@@ -14,9 +14,9 @@ import java.util.zip.DataFormatException;
 import java.util.zip.Inflater;
 
 /**
- * Applies a delta (docs/delta.md): the bytes of a new file from old ones, in memory for one block.
+ * Applies a delta (docs/delta.md): it makes a new file from old ones, with one block in memory.
  *
- * <p>Nobody trusts a delta: the caller checks the digest of the file that comes out.
+ * <p>A delta is not trusted: the caller checks the digest of the new file.
  */
 final class DeltaReader {
     private static final String MAGIC = "ONXDELT1";
@@ -27,15 +27,15 @@ final class DeltaReader {
     private final List<? extends OldFile> oldFiles;
     private final Output output;
 
-    /** An old file, which is read anywhere. */
+    /** An old file, which can be read at any offset. */
     interface OldFile {
-        /** Read exactly so many bytes, or throw EOFException. */
+        /** Read exactly this many bytes, or throw EOFException. */
         void read(long offset, byte[] into, int length) throws IOException;
     }
 
     /** Takes the bytes of the new file in their order. */
     interface Output {
-        /** Return the bytes from the start of the new file that are not wanted: they are there already. */
+        /** Return how many bytes at the start of the new file are there already, and need not be made. */
         long skipped();
 
         void write(byte[] bytes, int offset, int length) throws IOException;
@@ -47,7 +47,7 @@ final class DeltaReader {
         this.output = output;
     }
 
-    /** Make a new file. It is an integrity error if the delta is malformed or is for other files. */
+    /** Make a new file. Throw an integrity error if the delta is malformed or is for other files. */
     static void apply(InputStream input, String newDigest, List<String> oldDigests,
             List<? extends OldFile> oldFiles, Output output) throws IOException {
         try {

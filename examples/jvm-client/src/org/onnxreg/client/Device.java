@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** A device and its ONNX Runtime: docs/resolve.md, "Device". It never leaves the device. */
+/** A device and its ONNX Runtime (docs/resolve.md, "Device"). The description never leaves the device. */
 public final class Device {
     final Map<String, Object> document;
 
@@ -51,7 +51,7 @@ public final class Device {
         return with("locale", locale);
     }
 
-    /** Accept no artifact that takes longer than so many times the latency in full precision. */
+    /** Accept only artifacts whose latency is at most this many times the latency in full precision. */
     public Device maxLatencyRatio(double ratio) {
         return with("max_latency_ratio", ratio);
     }

@@ -20,7 +20,7 @@ final class DeviceRules {
             + " platform abi ram free_space locale app_version max_latency_ratio";
     private static final List<String> BUILT_IN = Arrays.asList("ai.onnx", "ai.onnx.ml", Contrib.DOMAIN);
     private static final int OLDEST_ORT_FORMAT = 5;
-    /** The family of processors, as instruction sets begin with it, of an ABI with another name. */
+    /** The processor family of each ABI with another name. Names of instruction sets begin with the family. */
     private static final Map<String, String> FAMILIES = new HashMap<>();
 
     static {
@@ -73,7 +73,7 @@ final class DeviceRules {
         return FAMILIES.getOrDefault(name, name);
     }
 
-    /** Complete the fields of a device document, as an expression tests them. */
+    /** Fill in the fields of a device document that an expression may test. */
     void complete(Map<String, Object> fields) {
         String ort = Values.text(fields.get("ort"));
         fields.put("ort", ort.indexOf('.') == ort.lastIndexOf('.') ? ort + ".0" : ort);
@@ -143,7 +143,7 @@ final class DeviceRules {
         }
     }
 
-    /** Return true if an artifact is known to be slower than full precision on such a device. */
+    /** Return true if an artifact is known to be slower than full precision on a device like this. */
     boolean isSlow(Artifact artifact) {
         return speeds(artifact).anyMatch(speed -> Values.number(speed.get("low")) > 1);
     }
@@ -162,7 +162,7 @@ final class DeviceRules {
                         || family.equals(Values.text(speed.get("isa")).split("\\+", 2)[0]));
     }
 
-    /** Every artifact but one for WebGPU runs on the CPU too. */
+    /** Return the providers that run an artifact. Every artifact except one for WebGPU also runs on the CPU. */
     private static List<String> usableProviders(Artifact artifact) {
         List<String> names = new ArrayList<>(artifact.texts("providers"));
         if (!artifact.format.equals("webgpu")) {
@@ -177,7 +177,7 @@ final class DeviceRules {
         return providers.stream().anyMatch(each -> provider(each).equals(provider(name)));
     }
 
-    /** The weights must fit into memory at least, and the keys and values of a decoder. */
+    /** Test that the weights fit into memory, together with the keys and values of a decoder. */
     private void testMemory(Artifact artifact, Long context, Miss miss) {
         Map<String, Object> cache = artifact.mapping("kv_cache");
         long weights = artifact.weights();
@@ -191,7 +191,7 @@ final class DeviceRules {
                 "has " + bytes + " bytes to hold in " + ram + " bytes of memory" + parts);
     }
 
-    /** NnapiExecutionProvider and NNAPI are the same, and WASM is the CPU. */
+    /** Return one name for the names of a provider: NnapiExecutionProvider is NNAPI, and WASM is the CPU. */
     private static String provider(String name) {
         String brief = name.toLowerCase(Locale.ROOT).replaceFirst("executionprovider$", "");
         return brief.equals("wasm") ? "cpu" : brief;

@@ -7,9 +7,9 @@ import java.io.RandomAccessFile;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** The right to change a directory: one thread of one process has it. It ends with its process. */
+/** A lock on a directory: one thread of one process may change it. The lock ends with the process. */
 final class DirectoryLock implements Closeable {
-    /** Locked paths: a thread that closes a file ends the locks that its process has on it. */
+    /** The paths that this process locks. A second handle on such a file would, when it is closed, end the lock. */
     private static final Set<String> TAKEN = ConcurrentHashMap.newKeySet();
     private static final long POLL_MILLISECONDS = 20;
     private final String path;

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 
-/** Fetches blobs into the storage: resumed, verified, and visible under their final name only when they are right. */
+/** Fetches blobs into the storage, resumed and verified. A blob gets its final name only if its bytes are right. */
 final class Downloads {
     private static final int BUFFER = 1 << 18;
     private static final int GENERATIONS = 8;
@@ -18,7 +18,7 @@ final class Downloads {
         void write(long position, byte[] buffer, int offset, int length) throws IOException;
     }
 
-    /** A part of a blob that arrives. */
+    /** A part of a blob that is still arriving. */
     private static final class Part {
         long position;
         final long end;
@@ -50,7 +50,7 @@ final class Downloads {
         return fresh;
     }
 
-    /** Ask for a blob under each of its keys. Some hosts answer 403, or a page, for what is absent. */
+    /** Ask for a blob under each of its keys. Some hosts answer 403, or a page, if a file is absent. */
     private static <T> T fromAnyKey(String digest, Function<String, T> ask) {
         String hex = Values.hex(digest);
         String key = "blobs/sha256/" + hex.substring(0, 2) + "/" + hex;
@@ -71,7 +71,7 @@ final class Downloads {
         throw missing;
     }
 
-    /** Complete a file that arrives, and give it its final name. Return the number of pieces that were repaired. */
+    /** Complete a partial file, and give it its final name. Return the number of repaired pieces. */
     int complete(ReleaseFile file, PartialFile partial, Progress progress) throws IOException {
         Part rest = new Part(partial.skipped(), file.size,
                 (position, buffer, offset, length) -> partial.write(buffer, offset, length));
@@ -105,7 +105,7 @@ final class Downloads {
         }
     }
 
-    /** Receive bytes of a part; give up if several attempts in a row bring nothing. */
+    /** Receive the bytes of a part. Give up if several attempts in a row bring nothing. */
     private void receive(ReleaseFile file, Part part, Cancellation cancellation) throws IOException {
         int failures = 0;
         while (part.position < part.end) {

@@ -9,7 +9,7 @@ import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** A condition of docs/query.md over a candidate. A test of an unknown value is false, whichever test it is. */
+/** A condition of docs/query.md over a candidate. Every test of an unknown value is false. */
 interface Expression {
     boolean matches(Map<String, Object> candidate);
 
@@ -276,7 +276,7 @@ final class Parser {
         return tokens.get(at);
     }
 
-    /** Return the token so many places after the next one. */
+    /** Return the token this many places after the next one. */
     private Token after(int places) {
         return tokens.get(Math.min(at + places, tokens.size() - 1));
     }
@@ -512,7 +512,7 @@ enum Kind {
         }
     }
 
-    /** Compare two values; texts are only equal or not. */
+    /** Compare two values. Texts have no order: they are equal or not. */
     int compare(Object actual, Object value) {
         switch (this) {
             case VERSION:

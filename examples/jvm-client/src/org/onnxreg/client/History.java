@@ -8,11 +8,10 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Compares a state with the one that was seen before: it must be that one, as the new lines of the log
- * changed it.
+ * Compares a state with the last seen one. It may differ only by the changes that the new lines of the log make.
  *
- * <p>Channels are where the lines moved them, a version differs only if a line is about it, a yank that no
- * line takes back stays, and so does a verdict. Only the keys that every build of onnxreg writes are compared.
+ * <p>Channels must be where the lines moved them. A version may differ only if a line is about it. A yank stays unless
+ * a line takes it back, and verdicts stay. Only keys that every build of onnxreg writes are compared.
  */
 final class History {
     private static final List<String> STATE = Values.keys("registry name seq head segments checkpoint");
@@ -37,9 +36,9 @@ final class History {
     }
 
     /**
-     * Throw an integrity error if a state is not the result of its lines, when these are all there are.
-     * Summaries are compared with the manifests later. At the first contact a log that is longer than the
-     * index file is believed, unless its lines must be signed.
+     * Throw an integrity error if an index file has all lines of its log, but the state is not their result. Summaries
+     * are compared with the manifests later. At the first contact a log that is longer than the index file is believed,
+     * unless its lines must be signed.
      */
     static void checkFirst(State state, List<LogLine> lines) {
         if (lines.get(0).seq == 1) {
@@ -48,10 +47,9 @@ final class History {
     }
 
     /**
-     * Return the lines after those that were seen. It is an integrity error if an index file does not
-     * continue the state that was seen last.
+     * Return the new lines. Throw an integrity error if an index file does not continue the last seen state.
      *
-     * @param hasWrongSummaries true if a manifest contradicted the summaries that were seen: these may change
+     * @param hasWrongSummaries true if a manifest contradicted the last seen summaries: they may change
      */
     static List<LogLine> checkContinues(
             State seen, boolean hasWrongSummaries, IndexFile index, Documents documents) {
@@ -169,8 +167,8 @@ final class History {
     }
 
     /**
-     * Each version has the yanks that it had, those of earlier versions with its manifest if it is new, and
-     * those of the lines, but for those that a line takes back.
+     * Check that each version has all its yanks: its earlier ones, those of the lines and, if it is new, those of
+     * earlier versions with the same manifest. A yank that a line takes back may be missing.
      */
     private void checkYanks() {
         Set<String> published = new HashSet<>();
@@ -256,7 +254,7 @@ final class History {
                 .allMatch(version -> agreeInEach(artifacts(one, version), artifacts(other, version), ARTIFACT));
     }
 
-    /** Return the artifacts of a version by their places. */
+    /** Return the artifacts of a version, by their positions in the list. */
     private static Map<String, Object> artifacts(State state, String version) {
         Map<String, Object> rows = new HashMap<>();
         for (Object artifact : Values.list(state.summary(version).get("artifacts"))) {

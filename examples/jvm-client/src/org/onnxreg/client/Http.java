@@ -10,7 +10,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Requests to a tree: waits have limits, and an error says whether a retry may help. */
+/** Sends requests to a tree. Waits have limits, and an error says if a retry may help. */
 final class Http {
     static final int MAX_DOCUMENT = 64 << 20;
     private static final List<Integer> PASSING = Arrays.asList(408, 425, 429, 500, 502, 503, 504);
@@ -69,7 +69,7 @@ final class Http {
         }
     }
 
-    /** Read a small file; null if it still has this entity tag (empty: it is not known). */
+    /** Read a small file, or return null if it still has this entity tag (empty: no tag is known). */
     Document document(String path, String etag, Cancellation cancellation) {
         for (int attempt = 0;; attempt++) {
             try {
@@ -80,7 +80,7 @@ final class Http {
         }
     }
 
-    /** Wait before a new attempt; throw the error if none is left or a retry does not help. */
+    /** Wait before a new attempt. Throw the error if no attempt is left, or if a retry does not help. */
     void waitBefore(int attempt, RegException.Remote error, Cancellation cancellation) {
         if (!error.isPassing || attempt >= settings.delays.length) {
             throw error;

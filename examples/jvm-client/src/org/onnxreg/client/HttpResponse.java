@@ -8,7 +8,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.zip.GZIPInputStream;
 
-/** An answer of a server. Its body ends where the server said, or with a RegException.Remote. */
+/** An answer of a server. If the body is shorter than announced, a read throws RegException.Remote. */
 final class HttpResponse implements Closeable {
     private static final Pattern LIMIT = Pattern.compile(";\\s*t=([0-9]{1,9})");
 
@@ -27,15 +27,15 @@ final class HttpResponse implements Closeable {
         status = connection.getResponseCode();
     }
 
-    /** Return a header; an empty text if the server did not send it. */
+    /** Return a header, or an empty text if the server did not send it. */
     String header(String name) {
         String value = connection.getHeaderField(name);
         return value == null ? "" : value;
     }
 
     /**
-     * Return the seconds that the server asks to wait; 0 if it does not say. A date counts from that of the
-     * response: the clock of the device is not read.
+     * Return the seconds that the server asks to wait, or 0. A date is compared with the date of the response, not with
+     * the device's clock.
      */
     long retryAfter() {
         String after = header("Retry-After");
@@ -50,7 +50,7 @@ final class HttpResponse implements Closeable {
         return connection.getDate() == 0 ? 0 : Math.max(0, (until - connection.getDate()) / 1000);
     }
 
-    /** Read some bytes; -1 at the end. */
+    /** Read some bytes, and return their number, or -1 at the end. */
     int read(byte[] buffer) {
         cancellation.check();
         try {
@@ -67,7 +67,7 @@ final class HttpResponse implements Closeable {
         }
     }
 
-    /** Some servers compress though nobody asked for it; the bytes of a part are not unpacked. */
+    /** Open the body, and unpack it if the server compressed it without being asked. */
     private InputStream open() throws IOException {
         InputStream stream = connection.getInputStream();
         return isPacked() ? new GZIPInputStream(stream) : stream;

@@ -45,7 +45,7 @@ final class IndexFile {
                 () -> Values.mapping(JsonReader.read(bytes)));
     }
 
-    /** Return the lines from the segment of a line on; if that line is not sealed, those of the index file. */
+    /** Return the lines from the segment with this line on, or the lines of the index file if no segment has it. */
     List<LogLine> linesFrom(long seq, Documents documents) {
         List<LogLine> all = new ArrayList<>();
         List<String> segments = state.segments();

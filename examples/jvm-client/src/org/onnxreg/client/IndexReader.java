@@ -3,7 +3,7 @@ package org.onnxreg.client;
 import java.util.List;
 import java.util.Map;
 
-/** Reads index files from the registry. Each must continue the one that was seen before, and is then the one seen. */
+/** Reads index files from the registry. Each must continue the last seen one, and then becomes the last seen one. */
 final class IndexReader {
     private final Http http;
     private final Storage storage;
@@ -32,8 +32,8 @@ final class IndexReader {
     }
 
     /**
-     * Ask the registry for the newest index file, by one conditional request. If it is older than the one
-     * seen, ask once more past the caches in between; if it still is, return the one seen.
+     * Ask the registry for the newest index file, by a conditional request. If the answer is older than the last seen
+     * file, ask again past the web caches. If it is still older, return the last seen file.
      */
     SeenIndex refresh(String name, Documents documents, Cancellation cancellation) {
         SeenIndex seen = load(name);
@@ -67,7 +67,7 @@ final class IndexReader {
         return fresh;
     }
 
-    /** Note that a manifest contradicts the summaries that were seen, which may change then. */
+    /** Note that a manifest contradicts the last seen summaries. From then on, they may change. */
     void noteWrongSummaries(String name) {
         storage.save(storage.index(name), load(name).withWrongSummaries().write());
     }
@@ -82,7 +82,7 @@ final class IndexReader {
         return seen != null && seen.lineChecks.equals(trust.lineChecks());
     }
 
-    /** Return what is withdrawn now. An integrity error if an index file does not continue the one seen. */
+    /** Return the withdrawn releases. Throw an integrity error if an index file does not continue the last seen one. */
     private Withdrawals check(IndexFile index, SeenIndex seen, Documents documents) {
         Withdrawals withdrawals = Withdrawals.NONE;
         if (seen == null) {

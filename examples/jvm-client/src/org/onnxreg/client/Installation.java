@@ -13,7 +13,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** Brings the files of a release into the storage: made by deltas as far as they help, and fetched otherwise. */
+/** Brings the files of a release into the storage: it makes them by deltas if it can, and fetches the rest. */
 final class Installation {
     private static final int BUFFER = 1 << 16;
     private final Downloads downloads;
@@ -51,7 +51,7 @@ final class Installation {
         }
     }
 
-    /** Install a file, and return why its delta did not make it; empty if it did. */
+    /** Install a file. Return the reason why its delta did not make it, or an empty text. */
     private String install(ReleaseFile file, Delta delta) throws IOException {
         try (PartialFile partial = new PartialFile(storage.partial(file.digest), file, progress)) {
             String reason = delta == null ? "no delta from a file that is here" : make(delta, partial);
@@ -61,7 +61,7 @@ final class Installation {
         }
     }
 
-    /** Apply a delta; on any doubt the rest is left to the download. */
+    /** Apply a delta. If it fails, the download gets the rest of the file. */
     private String make(Delta delta, PartialFile output) throws IOException {
         File blob = storage.blob(delta.digest);
         // A table may name a file of a release as a delta: that one stays.

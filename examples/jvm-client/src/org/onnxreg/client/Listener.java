@@ -2,10 +2,10 @@ package org.onnxreg.client;
 
 /** Follows an update. Its methods are called in the thread of the update. */
 public abstract class Listener {
-    /** Some bytes of a release are here. */
+    /** Called when some bytes of a release have arrived. */
     public void onProgress(long done, long total) {}
 
-    /** A file of a release is here, whole and verified. */
+    /** Called when a file of a release is here, whole and verified. */
     public void onArrival(Arrival arrival) {}
 
     /** How a file arrived. */
@@ -14,11 +14,11 @@ public abstract class Listener {
         public final String path;
         /** Bytes of the file. */
         public final long size;
-        /** 1 if a delta was applied; 0 if it was fetched whole, or was here. */
+        /** 1 if a delta made the file; 0 if the file was fetched whole, or was here before. */
         public final int deltas;
         /** Bytes of the delta. */
         public final long deltaBytes;
-        /** Why the delta did not make the whole file; empty if it did. */
+        /** The reason why no delta made the whole file, or an empty text. */
         public final String reason;
 
         Arrival(ReleaseFile file, Delta delta, String reason) {

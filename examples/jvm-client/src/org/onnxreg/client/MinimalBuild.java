@@ -199,7 +199,7 @@ final class TypeRestriction {
         }
     }
 
-    /** Return the types that are not allowed, in words; those that nobody recorded are not proven. */
+    /** Return the types that are not allowed, in words. Types that were not recorded are not allowed. */
     static String without(List<String> types, List<String> allowed) {
         TreeSet<String> wrong = new TreeSet<>(types);
         wrong.removeAll(allowed);

@@ -2,11 +2,11 @@ package org.onnxreg.client;
 
 import java.util.function.Supplier;
 
-/** The first requirement that an artifact does not meet: requirements are tested in their order. */
+/** The first requirement, in the order of the tests, that an artifact does not meet. */
 final class Miss {
-    /** For programs: docs/resolve.md; null if the artifact meets every requirement. */
+    /** The code for programs (docs/resolve.md), or null if the artifact meets every requirement. */
     String code;
-    /** For people. */
+    /** The text for people. */
     String detail;
 
     void unless(boolean isMet, String code, Supplier<String> detail) {

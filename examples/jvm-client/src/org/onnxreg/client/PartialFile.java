@@ -8,7 +8,7 @@ import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A file that arrives. It outlives the process, and is trusted only when all of it was hashed. */
+/** A file that is still arriving. It outlives the process, and is trusted only after all of it was hashed. */
 final class PartialFile implements Closeable, DeltaReader.Output {
     private static final int BUFFER = 1 << 16;
 

@@ -1,6 +1,6 @@
 package org.onnxreg.client;
 
-/** Counts the bytes of an update that are here, and ends it if it is cancelled. */
+/** Counts the bytes of an update that have arrived, and ends the update if it is cancelled. */
 final class Progress {
     private final UpdateOptions options;
     private final long total;
@@ -11,7 +11,7 @@ final class Progress {
         this.total = total;
     }
 
-    /** Return a progress that nobody follows, of the same cancellation. */
+    /** Return a progress with the same cancellation, but without a listener. */
     Progress silent() {
         return new Progress(new UpdateOptions().cancellation(options.cancellation), 0);
     }

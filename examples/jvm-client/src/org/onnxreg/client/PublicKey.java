@@ -45,7 +45,7 @@ final class PublicKey {
         throw RegException.input("not a public key of a known kind: " + Values.brief(text));
     }
 
-    /** Return true if a signature over some bytes is valid. An input error if this platform has no Ed25519. */
+    /** Return true if a signature over some bytes is valid. Throw an input error if this platform has no Ed25519. */
     boolean verifies(byte[] signature, byte[] bytes) {
         try {
             boolean isEcdsa = kind.equals(ECDSA);

@@ -55,7 +55,7 @@ public final class Question {
         return with("max_size", size);
     }
 
-    /** Accept only artifacts whose measured recall of a label is at least so much. */
+    /** Accept only artifacts whose measured recall of a label is at least this share. */
     public Question minRecall(String label, double share) {
         Map<String, Object> bounds = new LinkedHashMap<>();
         bounds.putAll(Values.mappingOrEmpty(query.get("min_recall")));
@@ -73,7 +73,7 @@ public final class Question {
         return with("contract", Arrays.<Object>asList((Object[]) digests));
     }
 
-    /** Accept only decoders that keep so many tokens, and count the memory of these only. */
+    /** Accept only decoders that keep this many tokens. Memory is counted for this many tokens. */
     public Question context(long tokens) {
         return with("context", tokens);
     }

@@ -67,7 +67,7 @@ public class RegException extends RuntimeException {
         return family == Family.LOCAL || family == Family.CANCELLED;
     }
 
-    /** Read a document that was sent or stored: what is malformed there is no fault of the caller. */
+    /** Read a document that was sent or stored. If it is malformed, throw an integrity error, not an input error. */
     static <T> T reading(String document, Supplier<T> reader) {
         try {
             return reader.get();

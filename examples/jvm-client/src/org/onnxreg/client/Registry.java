@@ -59,9 +59,9 @@ public final class Registry {
     /**
      * Resolve a question, bring the files of its answer here, and make it the current release.
      *
-     * <p>An artifact that the self-test refused, or a release that was rolled back, is not taken again: the
-     * next certified artifact of the release is tried, then the release of the channel. A device does not
-     * stay on a release that was withdrawn. Without a network the state that was seen last answers.
+     * <p>An artifact that the self-test refused, or a release that was rolled back, is not taken again: the next
+     * certified artifact of the release is tried, then the release of the channel. A device does not stay on a release
+     * that was withdrawn. Without a network, the last seen state answers.
      */
     public Update update(String name, Question question, UpdateOptions options) {
         try (DirectoryLock lock = storage.lock(options.cancellation)) {
@@ -167,8 +167,8 @@ public final class Registry {
     }
 
     /**
-     * Delete every file that no release needs; if more bytes than the budget stay, also previous releases,
-     * those of the models first that were updated longest ago. Current releases stay.
+     * Delete every file that no release needs. If the rest exceeds the budget, delete previous releases too, beginning
+     * with the models that were updated longest ago. Current releases stay.
      */
     public void tidy(long budget) {
         try (DirectoryLock lock = storage.lock(new Cancellation())) {
@@ -176,7 +176,7 @@ public final class Registry {
         }
     }
 
-    /** The state of a model, and whether the registry could not be reached for it. */
+    /** The index file of a model. {@code isOffline} is true if the registry could not be reached. */
     private static final class Contact {
         final SeenIndex index;
         final boolean isOffline;
@@ -207,7 +207,7 @@ public final class Registry {
         return resolver.resolve(tag, contact.isOffline, index.isStale && !contact.isOffline);
     }
 
-    /** Return the release of an answer. It is an integrity error if it is not what its publisher says. */
+    /** Return the release of an answer. Throw an integrity error if the manifest or a signature contradicts it. */
     private Release release(Answer answer, Cancellation cancellation) {
         State state = answer.state;
         String version = answer.version;

@@ -6,15 +6,15 @@ import java.util.Map;
 
 /** A file of a release. */
 public final class ReleaseFile {
-    /** Its role, such as {@code artifact}, {@code tokenizer}, {@code labels}, {@code golden}. */
+    /** The role of the file, such as {@code artifact}, {@code tokenizer}, {@code labels}, {@code golden}. */
     public final String role;
-    /** Its path in the version. */
+    /** The path of the file in the version. */
     public final String path;
-    /** Its digest, {@code sha256:<64 hex digits>}. */
+    /** The digest of the file, {@code sha256:<64 hex digits>}. */
     public final String digest;
-    /** Its bytes. */
+    /** The size of the file in bytes. */
     public final long size;
-    /** Bytes of a piece, and the digest of each; one piece if the manifest names none. */
+    /** The size of a piece in bytes, and the digests of the pieces. A file without pieces is one piece. */
     final long pieceSize;
     final List<String> pieces;
 

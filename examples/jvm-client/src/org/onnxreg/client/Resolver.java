@@ -13,7 +13,7 @@ import java.util.function.ToLongFunction;
 import java.util.stream.Collectors;
 
 /**
- * From the state of a model to one artifact, as docs/resolve.md specifies.
+ * Chooses one artifact by the state of a model, as docs/resolve.md specifies.
  *
  * <p>Everything is decided here, on the device. Nothing about it is sent anywhere.
  */
@@ -96,14 +96,14 @@ final class Resolver {
                 .collect(Collectors.toList());
     }
 
-    /** Return a tag; the version of a rollout comes first for a device that takes part. */
+    /** Return a tag and, before it, the version of its rollout if the device takes part. */
     private List<String> versions(String tag) {
         Rollout rollout = state.rollout(tag);
         boolean isIn = rollout != null && rollout.admits(seed, deviceDocument);
         return isIn ? Arrays.asList(rollout.version, tag) : Collections.singletonList(tag);
     }
 
-    /** Return the version of a tag, whose files are there. */
+    /** Return the version of a tag. Throw an error if the version does not exist or is withdrawn. */
     private String usable(String tag) {
         String version = Version.isVersion(tag) ? tag : state.channel(tag);
         if (version == null || state.version(version) == null) {

@@ -44,7 +44,7 @@ final class Rollout {
         return Sha256.hex(bytes);
     }
 
-    /** Return true if the device with this seed takes part; without a seed it does not. */
+    /** Return true if the device with this seed takes part. A device without a seed takes no part. */
     boolean admits(String seed, Object device) {
         if (seed == null) {
             return false;

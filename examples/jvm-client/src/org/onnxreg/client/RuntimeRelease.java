@@ -6,7 +6,7 @@ import java.util.regex.Pattern;
 /** A release of ONNX Runtime by major and minor number, and what it loads. */
 final class RuntimeRelease implements Comparable<RuntimeRelease> {
     private static final Pattern RELEASE = Pattern.compile("([0-9]{1,4})\\.([0-9]{1,4})(?:\\.[0-9]{1,4})?");
-    /** Minor number, newest opset, newest IR version, newest ORT format; other releases are as the row before. */
+    /** Minor number, newest opset, newest IR version, newest ORT format. Without a row, the row before counts. */
     private static final int[][] LOADS = {
         {15, 19, 9, 5}, {16, 19, 9, 6}, {17, 20, 9, 6}, {18, 21, 10, 6},
         {21, 22, 10, 6}, {23, 23, 11, 6}, {24, 25, 13, 6}, {25, 26, 13, 6},

@@ -5,10 +5,7 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/**
- * The index file that was seen last, with its entity tag. Its file has a line of JSON before the index file's
- * bytes.
- */
+/** The last seen index file, with its entity tag. It is stored with a line of JSON before its bytes. */
 final class SeenIndex {
     final State state;
     final String etag;
@@ -17,7 +14,7 @@ final class SeenIndex {
     /** True if a manifest contradicts the summaries: then they may change without a line of the log. */
     final boolean hasWrongSummaries;
     final Withdrawals withdrawals;
-    /** True if the registry answered with an older one. */
+    /** True if the registry sent an older index file. */
     final boolean isStale;
     private final Map<String, Object> header;
     private final byte[] bytes;
@@ -46,7 +43,7 @@ final class SeenIndex {
         return new SeenIndex(header, bytes, new State(Values.mapping(JsonReader.read(line))));
     }
 
-    /** Return the same without an entity tag, so that the next request asks for all of it. */
+    /** Return a copy without an entity tag, so that the next request gets the whole file. */
     SeenIndex withWrongSummaries() {
         return with("", "wrong_summaries");
     }
@@ -66,7 +63,7 @@ final class SeenIndex {
         return Sha256.join(line, bytes);
     }
 
-    /** Read the lines, too. */
+    /** Return the index file with its lines. */
     IndexFile index() {
         return IndexFile.read(bytes, state.name);
     }

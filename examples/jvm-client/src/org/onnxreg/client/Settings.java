@@ -11,7 +11,7 @@ public final class Settings {
     long[] delays = {200, 1000, 3000};
     Trust trust = new Trust();
 
-    /** Send the token of a server with {@code --token-file}: over https or to this machine, and to no other origin. */
+    /** Send a token to the server ({@code --token-file}), over https or on this machine, and to no other origin. */
     public Settings token(String value) {
         if (!TOKEN.matcher(value).matches()) {
             throw RegException.input("the token has characters that no token has");
@@ -20,13 +20,13 @@ public final class Settings {
         return this;
     }
 
-    /** Give up a server that sends nothing for so many milliseconds. */
+    /** Give up a server that sends nothing for this many milliseconds. */
     public Settings patience(int milliseconds) {
         patience = milliseconds;
         return this;
     }
 
-    /** Wait so many milliseconds before each new attempt. */
+    /** Wait this many milliseconds before each new attempt. */
     public Settings delays(long... milliseconds) {
         delays = milliseconds.clone();
         return this;

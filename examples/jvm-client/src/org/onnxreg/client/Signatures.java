@@ -25,7 +25,7 @@ final class Signatures {
         this.state = state;
     }
 
-    /** It is an integrity error if a required signature of a line is missing or wrong. */
+    /** Throw an integrity error if a required signature of a line is missing or wrong. */
     void checkLines(List<LogLine> lines) {
         for (LogLine line : lines) {
             boolean isRequired = trust.requiresLine(line.seq) || line.seq == state.seq();
@@ -55,7 +55,7 @@ final class Signatures {
         return key.verifies(decode(parts[1]), encoding(LINE, bytes));
     }
 
-    /** It is an integrity error if no trusted key signed that a manifest is this version of the model. */
+    /** Throw an integrity error if no trusted key signed that a manifest is this version of the model. */
     void checkRelease(String version, String manifest, IndexFile index, Documents documents) {
         RegException unsupported = null;
         List<LogLine> lines = index.linesFrom(1, documents);

@@ -53,7 +53,7 @@ public final class Slot {
         return new Slot(current, previous, list.subList(Math.max(0, list.size() - MAX_REFUSED), list.size()));
     }
 
-    /** Return this slot with the previous release as its current one. A not-found error if it has none. */
+    /** Return this slot with the previous release as its current one. Throw a not-found error if it has none. */
     Slot rolledBack(String name, Withdrawals withdrawals) {
         if (current == null || previous == null) {
             throw RegException.notFound(name + " has no previous release");

@@ -81,7 +81,7 @@ final class State {
         return row == null ? null : Values.mapping(row);
     }
 
-    /** Return why the files of a version are not offered: yanked, expired, purged or dropped; null if they are. */
+    /** Return why a version's files are not offered: yanked, expired, purged or dropped. Null means offered. */
     String withdrawal(String version) {
         Map<String, Object> entry = version(version);
         if (entry.get("gone") != null) {
@@ -95,7 +95,7 @@ final class State {
                 || Values.textsOrEmpty(value.get("refused")).contains(digest);
     }
 
-    /** Return the summary of an artifact of a version with the speeds that the log has of it. */
+    /** Return the summary of a version's artifact, with the speeds that the log has for it. */
     Map<String, Object> timed(String version, Map<String, Object> artifact) {
         Object table = Values.mappingOrEmpty(value.get("speeds")).get(version(version).get("manifest"));
         Object speeds = Values.mappingOrEmpty(table).get(artifact.get("digest"));

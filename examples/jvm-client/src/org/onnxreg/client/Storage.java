@@ -68,7 +68,7 @@ final class Storage {
         return DirectoryLock.take(inside(".", "lock"), cancellation);
     }
 
-    /** Return the bytes of a file that are here, or that have arrived. */
+    /** Return how many bytes of a file are here or have arrived. */
     long here(String digest) {
         return Math.max(blob(digest).length(), partial(digest).length());
     }
@@ -88,7 +88,7 @@ final class Storage {
         return files == null ? Collections.emptyList() : Arrays.asList(files);
     }
 
-    /** Return the bytes of a file; null if it is missing. */
+    /** Return the bytes of a file, or null if it is missing. */
     byte[] load(File file) {
         try {
             return file.isFile() ? Files.readAllBytes(file.toPath()) : null;
@@ -188,7 +188,7 @@ final class Storage {
         return releases;
     }
 
-    /** Delete what no release needs, and previous releases while more bytes than a budget stay. */
+    /** Delete the files that no release needs. While the rest exceeds the budget, delete previous releases too. */
     void tidy(long budget) {
         for (String folder : Values.keys("index slots blobs")) {
             list(folder, true).forEach(this::delete); // a killed process left it half written
@@ -208,7 +208,7 @@ final class Storage {
         }
     }
 
-    /** Return the documents that the states seen last name: an update without a network reads them. */
+    /** Return the documents that the last seen states name. An update without a network reads them. */
     private Set<String> documents() {
         Set<String> found = new HashSet<>();
         for (File index : list("index", false)) {

@@ -18,7 +18,7 @@ final class Summary {
 
     private Summary() {}
 
-    /** Return true if the index file says of a version what its manifest says; a newer build may say more. */
+    /** Return true if an index file's summary agrees with the one from the manifest. It may have more keys. */
     static boolean agrees(Map<String, Object> summary, Map<String, Object> derived) {
         Map<String, Object> comparable = copy(summary, KEYS);
         comparable.put("artifacts",

@@ -26,7 +26,7 @@ public final class Trust {
         return this;
     }
 
-    /** Require that each line of a log is signed, from this line on; of a shorter log the last line. */
+    /** Require a signature on each line of a log from this line on, and in any case on the last line. */
     public Trust requireLines(long since) {
         firstLine = since;
         return this;
@@ -48,7 +48,7 @@ public final class Trust {
         return keys.get(id);
     }
 
-    /** Return words that change if the checks of lines do. */
+    /** Return a text that changes with the required checks of lines. */
     String lineChecks() {
         return requiresLines() ? firstLine + " " + keys.keySet() : "";
     }

@@ -5,7 +5,7 @@ public final class Update {
     public final Release release;
     /** True if it is another release, or another artifact, than before. */
     public final boolean isChanged;
-    /** True if the registry could not be reached, and the state that was seen last answered. */
+    /** True if the registry could not be reached, so that the last seen state answered. */
     public final boolean isOffline;
 
     Update(Release release, boolean isChanged, boolean isOffline) {

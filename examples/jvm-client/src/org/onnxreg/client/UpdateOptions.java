@@ -1,6 +1,6 @@
 package org.onnxreg.client;
 
-/** What an update may do, and who follows it. */
+/** The options of an update. */
 public final class UpdateOptions {
     Listener listener = new Listener() {};
     Cancellation cancellation = new Cancellation();

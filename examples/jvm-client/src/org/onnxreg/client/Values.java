@@ -62,7 +62,7 @@ final class Values {
         return type.cast(value);
     }
 
-    /** Write a number with as many digits that count at most. */
+    /** Write a number with at most this many significant digits. */
     static String figure(double number, int digits) {
         return new BigDecimal(number).round(new MathContext(digits)).stripTrailingZeros().toPlainString();
     }

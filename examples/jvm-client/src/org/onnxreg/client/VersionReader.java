@@ -10,7 +10,7 @@ final class VersionReader {
         this.documents = documents;
     }
 
-    /** Return a state that has the version of a tag, also if the index file does not summarise it. */
+    /** Return a state with the version of a tag, even if the index file has no summary of it. */
     State complete(State state, String tag) {
         if (tag == null || !Version.isVersion(tag) || state.summary(tag) != null) {
             return state;
@@ -28,7 +28,7 @@ final class VersionReader {
         return state.with(tag, entry, entry.get("gone") == null ? summary(entry) : null);
     }
 
-    /** Return true if the state says of a version what its manifest says. */
+    /** Return true if the state's summary of a version agrees with its manifest. */
     boolean agrees(State state, String version) {
         return Summary.agrees(state.summary(version), summary(state.version(version)));
     }

@@ -13,13 +13,13 @@ import java.util.Map;
 final class Withdrawals {
     static final Withdrawals NONE = new Withdrawals(new ArrayList<>());
 
-    /** What an event makes of its manifest, and what it takes back. */
+    /** How events withdraw their manifest, and which withdrawals other events end. */
     private static final Map<String, Object> BEGINS =
             Values.table("yank", "yanked", "purge", "purged", "drop", "dropped");
     private static final Map<String, Object> ENDS = Values.table(
             "unyank", "yanked", "publish", "dropped", "tag", "halted", "rollout", "halted");
 
-    /** How, and the manifest; a manifest that was yanked twice is here twice. */
+    /** Pairs of how and manifest. A manifest that was yanked twice has two pairs. */
     private final List<List<String>> entries;
 
     private Withdrawals(List<List<String>> entries) {
@@ -40,7 +40,7 @@ final class Withdrawals {
                 .map(entry -> entry.get(0)).findFirst().orElse(null);
     }
 
-    /** Return what is withdrawn after some more lines of the log. */
+    /** Return the withdrawals after more lines of the log. */
     Withdrawals after(State seen, List<LogLine> lines) {
         List<List<String>> now = new ArrayList<>(entries);
         Map<String, String> rollouts = new HashMap<>();
