@@ -83,7 +83,7 @@ class Credential(Struct, frozen=True):
 
 
 def find_credential(host: str, repository: str) -> Credential | None:
-    """Return the credential for a repository, or None if there is none. Raises InputError for a malformed file."""
+    """Return the credential for a repository, or None. A malformed file is an InputError, a failed helper a HostError."""
     parts, hosts = repository.split("/"), DOCKER_HUB if host in DOCKER_HUB else (host,)
     keys = ["/".join([host, *parts[:count]]) for count in range(len(parts), 0, -1)] + [*hosts]
     auth_file, runtime = system.variable("REGISTRY_AUTH_FILE"), system.variable("XDG_RUNTIME_DIR")

@@ -27,7 +27,7 @@ from onnxreg.schema.core.units import SILENT, Progress
 MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
 """The files in `local/` for the two parts of a catalog. `reg ls` needs only the first file."""
 COPY = "catalog"
-"""The file in `local/` with the copy of a published catalog. Its first line has the catalog's URL and token."""
+"""The file in `local/` with the copy of a published catalog. Its first line has the registry's URL and the catalog's token."""
 MAX_LOCAL_BYTES = 2**30
 
 

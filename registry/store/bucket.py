@@ -294,7 +294,10 @@ class BucketStore(ObjectStore):
 
     def _pages(self, prefix: str, limit: int | None = None) -> Pages:
         def read() -> Pages:
-            return list(islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit))
+            pages = islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit)
+            return [
+                [item for item in page if item["path"]] for page in pages
+            ]  # "": a folder made in a console
 
         try:
             return self._ask(f"listing {prefix or 'the registry'}", read)

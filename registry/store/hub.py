@@ -220,7 +220,8 @@ class HubPush(StagedBlobs, protocol.Push):
     def _layout_changes(self, at: CommitSnapshot, layout: RepositoryLayout, state: State) -> list[Operation]:
         files: dict[str, LayoutFile] = {}
         metadata: Mapping[str, Any] = {}
-        about: tuple[str | None, Sequence[str]] = None, ()
+        loading: Sequence[str] = ()
+        description = None
         if (version := state.newest_release()) is not None:
             entry = state.versions[version]
             data = self._read_blob(at, entry.manifest)
@@ -229,7 +230,8 @@ class HubPush(StagedBlobs, protocol.Push):
             files = hub_layout.layout(manifest, entry.manifest, len(data), states, entry.held)
             files = {path: file for path, file in files.items() if not is_reserved(path)}
             metadata = hub_layout.card_metadata(manifest, files)
-            about = manifest.description, hub_layout.loading(parse_url(self._url).id, manifest, files)
+            loading = hub_layout.loading(parse_url(self._url).id, manifest, files)
+            description = manifest.description
         written = layout.files
         present = at.entries([*written, *files])
         intact = {path for path in written if path in present and _has(at, present[path], written[path])}
@@ -253,7 +255,7 @@ class HubPush(StagedBlobs, protocol.Push):
         new = layout.replace(files={path: file.digest for path, file in files.items()}, card=dict(metadata))
         if at.read(LAYOUT) != new.encode():
             operations.append(CommitOperationAdd(LAYOUT, new.encode()))
-        return [*operations, *self._card_change(at, state, *about, metadata, layout.card)]
+        return [*operations, *self._card_change(at, state, description, loading, metadata, layout.card)]
 
     def _read_blob(self, at: CommitSnapshot, digest: Digest) -> bytes:
         if digest in self._staged:

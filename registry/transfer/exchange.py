@@ -602,7 +602,7 @@ def exchange(
                 mover.move(push, files)
 
             if not is_small:
-                bring(merged.blobs.keys() - push.has(merged.blobs))
+                bring(moving.keys() if is_local else merged.blobs.keys() - push.has(merged.blobs))
             progress.step(f"committing {name}")
             result_log = commit(destination, push, name, change, source, *more, bring=bring, first=own)
     else:

@@ -148,10 +148,8 @@ def test_errors_of_a_driver_become_one_family(there, monkeypatch, call):
     def fail(*_: Any, **__: Any) -> None:
         raise EOFError("the driver is confused")
 
-    if call == "read":
-        monkeypatch.setattr("fsspec.implementations.local.LocalFileOpener.read", fail, raising=False)
-    else:
-        monkeypatch.setattr(f"fsspec.implementations.local.LocalFileSystem.{call}", fail)
+    place = f"fsspec.implementations.local.{'LocalFileOpener' if call == 'read' else 'LocalFileSystem'}"
+    monkeypatch.setattr(f"{place}.{call}", fail, raising=False)
     with pytest.raises(RemoteError, match=r"sftp://.* failed: the driver"):
         READS[call](driven("file", there))
 

@@ -191,9 +191,11 @@ def test_processes_pushing_versions_of_one_model_lose_nothing(
     assert_nothing_lost(open_url(url), processes)
 
 
-def test_makes_a_mirror(bucket_url):
+def test_makes_a_mirror_in_a_folder_that_a_console_made(bucket_url, ministack):
+    ministack.put(bucket_url, "", b"")
     remote = open_url(bucket_url, create=True, mirror_of="ab" * 16)
     assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
+    assert [file.path for file in remote.files()] == ["registry.json"]
 
 
 def test_a_library_that_is_missing(bucket_url, monkeypatch):
