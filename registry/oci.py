@@ -66,8 +66,8 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 MAX_FILE_BYTES = 2**20
 HELPER_SECONDS = 60.0
-DOCKER_HUB = ("docker.io", "index.docker.io", "https://index.docker.io/v1/")
-"""The names of Docker Hub in files of credentials."""
+DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
+"""The names of Docker Hub in URLs and files of credentials. docker, skopeo and Helm use different ones."""
 
 
 class Credential(Struct, frozen=True):

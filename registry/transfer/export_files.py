@@ -79,6 +79,8 @@ def check_target(
             raise InputError(f"{target} is inside the registry", "name a directory outside of it")
         if Path.cwd().is_relative_to(path):
             raise InputError(f"{target} is the working directory", "go elsewhere, or name another directory")
+        if os.path.ismount(path):
+            raise InputError(f"{target} is a mount point, which cannot be replaced", "name a directory in it")
         others = sorted(_files_below(path) - expected_files(path)) if path.is_dir() else []
     if others:
         names = f"{', '.join(others[:3])}{' ...' if len(others) > 3 else ''}"

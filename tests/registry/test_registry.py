@@ -338,7 +338,7 @@ def test_remotes_added_at_once_are_all_kept(registry):
     assert len(registry.remotes.urls) == 8
 
 
-@pytest.mark.parametrize("where", ["cwd", "parent", "inside", "file", "foreign", "another"])
+@pytest.mark.parametrize("where", ["cwd", "parent", "mount", "inside", "file", "foreign", "another"])
 def test_places_that_nothing_is_written_to(registry, tmp_path, monkeypatch, where):
     registry.make()
     (tmp_path / "work" / "below").mkdir(parents=True)
@@ -348,6 +348,7 @@ def test_places_that_nothing_is_written_to(registry, tmp_path, monkeypatch, wher
     for directory in ("foreign", "another"):
         (tmp_path / directory / "NOTES.txt").write_bytes(b"mine")
     monkeypatch.chdir(tmp_path / "work" / "below")
+    monkeypatch.setattr("os.path.ismount", lambda path: path == tmp_path / "mount")
     places = {
         "cwd": Path(),
         "parent": Path(".."),

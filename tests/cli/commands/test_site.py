@@ -48,8 +48,7 @@ def test_every_link_leads_to_a_file_of_the_site(written):
 
 def test_the_tree_in_it_is_a_remote(written, tmp_path):
     with static.serve(written) as url:
-        words = ["--registry", str(tmp_path / "other"), "pull", "acme/pii:1.3.0", f"{url}/tree"]
-        assert main(words) == 0
+        assert main(["--registry", str(tmp_path / "other"), "pull", "acme/pii:1.3.0", f"{url}/tree"]) == 0
     assert Registry(tmp_path / "other").state("acme/pii").versions.keys()
 
 

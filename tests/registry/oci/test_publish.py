@@ -189,7 +189,7 @@ def test_the_entry_for_the_longest_part_counts(auth_file):
     auth_file.symlink_to("data")  # as Kubernetes mounts a secret
     for host, repository, user in (
         *(("host", "y/z", "a"), ("host", "x/y/z", "b"), ("host", "xy", "a")),
-        *(("old.example", "any", "c"), ("other", "x", None), ("docker.io", "x/y", "d")),
+        *(("old.example", "any", "c"), ("other", "x", None), ("registry-1.docker.io", "x", "d")),
     ):
         assert find_credential(host, repository) == (user and Credential(user, "1"))
 
