@@ -248,8 +248,7 @@ def pull(
         pulled = Ref(result.name, None if digest else str(version), digest)
         with prefix_outcome(f"pulled {result.name}:{version}"), session.progress("writing") as progress:
             registry.write_out(pulled, target, progress, chosen)
-    paths = result.log.versions[version].held if result.log else None
-    remarks = list(arrival_lines(result.arrivals))
+    paths, remarks = result.artifacts[version], list(arrival_lines(result.arrivals))
     if paths is not None:
         hint = "a pull without --format and --member fetches the rest"
         remarks.append(f"held here: {', '.join(paths)}; {hint}")

@@ -520,6 +520,7 @@ class TransferResult(Struct, frozen=True):
     blobs: int = 0
     size: int = 0
     log: Log | None = None  # the destination's log afterwards; None if it could not be read
+    artifacts: Mapping[Version, ArtifactPaths] = {}  # at the destination afterwards
     channels: tuple[Tag, ...] = ()  # the moves of channels
     skipped: list[SkippedVersion] = []
     has_copied: bool = False  # False if no exchange was needed or possible
@@ -616,6 +617,7 @@ def exchange(
         blobs=len(moving),
         size=sum(file.size or 0 for file in moving.values()),
         log=result_log,
+        artifacts={version: result_log.versions[version].held for version in arrived},
         channels=tuple(merged.moves),
         has_copied=True,
         arrivals=tuple(mover.arrivals),
