@@ -13,6 +13,7 @@ the version becomes a referrer: an OCI manifest whose `subject` is the version's
 
 import base64
 import json
+import os
 import re
 import subprocess
 import threading
@@ -91,8 +92,8 @@ def find_credential(host: str, repository: str) -> Credential | None:
     for path in (
         *([Path(auth_file)] if auth_file else []),
         *([Path(runtime) / "containers" / "auth.json"] if runtime else []),
-        Path(config or "~/.config").expanduser() / "containers" / "auth.json",
-        Path(docker or "~/.docker").expanduser() / "config.json",
+        Path(os.path.expanduser(config or "~/.config")) / "containers" / "auth.json",  # noqa: PTH111
+        Path(os.path.expanduser(docker or "~/.docker")) / "config.json",  # noqa: PTH111 -- there may be no home
     ):
         try:
             document = json.loads(read_bounded(path.resolve(), MAX_FILE_BYTES))  # in Kubernetes, a link
@@ -238,7 +239,7 @@ class OciServer(requests.HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in by a method that the server's `challenges` allow. The server has refused the headers `refused`.
+        """Log in by a method of the server's `challenges`, after the server refused a request with headers `refused`.
 
         Return True if there are new headers, with which the request can be sent again.
         """

@@ -1,9 +1,9 @@
 """The Hugging Face Hub's protocol for reading: `hf`, transformers and transformers.js can use this server as the Hub.
 
 A model is a repository. A revision is a version, a channel or a manifest's digest. A commit is the start of such a
-digest. A repository has the paths in the manifest, and aliases that clients expect, such as `onnx/model.onnx`. After a
-later verdict, an alias may name another file. This module answers the requests that huggingface_hub 2.4 and
-transformers.js 3 and 4 send.
+digest. A repository has the paths in the manifest, and aliases that clients expect, such as `onnx/model.onnx`. If an
+artifact is refused later, its alias may name another file. This module answers the requests that huggingface_hub 2.4
+and transformers.js 3 and 4 send.
 """
 
 import re

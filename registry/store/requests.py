@@ -407,7 +407,7 @@ class HttpStore(ReadOnlyStore):
     instead = "write to the place that it is served from"
 
     def __init__(self, url: str, authorization: Mapping[str, str] | None = None) -> None:
-        """`authorization` has headers for this server only, by default the bearer token in the environment."""
+        """Make the store of a URL. Only this server gets the headers `authorization` (default: its bearer token)."""
         self.url = check_url(url)
         self._authorization = authorization
 
