@@ -139,7 +139,7 @@ def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str,
     check_endpoint(endpoint, "AWS_ENDPOINT_URL")
     has_path_style = options.get("path_style") == "yes" or "." in bucket
     has_path_style |= dict(profile.get("s3") or {}).get("addressing_style") == "path"
-    with suppress(ValueError):  # before an IP address, no bucket's name is possible
+    with suppress(ValueError):  # an IP address cannot follow a bucket's name
         host = urlsplit(endpoint).hostname
         has_path_style |= host == "localhost" or bool(ip_address(host or ""))
     if not has_path_style:

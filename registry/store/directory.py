@@ -349,7 +349,7 @@ class DirectoryStore(protocol.ObjectStore):
             with host_errors(f"writing to {self.root}"):
                 try:
                     directory = stack.enter_context(staging(self.root / "local" / "tmp", self.disk))
-                except FileNotFoundError:  # a command ended that made no registry here
+                except FileNotFoundError:  # another command, which made no registry, removed it
                     self.make_scratch()
                     directory = stack.enter_context(staging(self.root / "local" / "tmp", self.disk))
                 set_mode(directory, 0o700)

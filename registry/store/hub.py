@@ -109,8 +109,6 @@ class RepositoryLayout(Record, frozen=True):
 
 
 class HubRegistry(protocol.RegistryStore):
-    """A registry in a repository on the Hub."""
-
     store: HubStore
     note_kinds = frozenset[protocol.Kind]({"condemned"})  # pushes need no intents
 

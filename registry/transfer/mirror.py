@@ -129,7 +129,7 @@ def _copy_exactly(
             own = log_of(destination, name, own_index, source, new=True).check()
             if lines := exchange.missing_lines(exchange.ExchangeRequest(name, ()), log, own):
                 check_copied(log, trust)
-                # Keep a log that the trust file accepted, to copy exactly it. Read others again, to save memory.
+                # Keep a log that the trust file accepted, to copy exactly this log. Read others again, to save memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
                 frees_blobs |= any(isinstance(line.event, GiveUp | Hold) for line in lines)
     if forks := [item.error for item in report.skipped if isinstance(item.error, ForkError)]:
