@@ -16,7 +16,7 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import CATALOG, index_path
 from onnxreg.registry.transfer.export_files import check_target, replacing
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG
 
 LIST = "site.json"  # the file that lists all files of a site
@@ -61,6 +61,8 @@ async def _write_pages(registry: ServedRegistry, fresh: Path, tree: str, trial: 
     for link, (make, path, query) in makers.items():
         scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
         (fresh / unquote(link)).write_bytes(await make(Request(scope)))
+    absent = NotFoundError("there is no such page")  # without this page, some hosts send the first one
+    (fresh / "404.html").write_bytes(bytes(pages.of_error(absent).body))
     return len(names)
 
 
