@@ -16,7 +16,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import Any, BinaryIO, TypeVar
 
 import obstore
@@ -290,7 +290,10 @@ class BucketStore(ObjectStore):
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
         items = chain.from_iterable(self._pages(prefix))
-        return iter(sorted(TreeFile(item["path"], item["size"], item["e_tag"] or "") for item in items))
+        files = sorted(TreeFile(item["path"], item["size"], item["e_tag"] or "") for item in items)
+        for file, following in zip_longest(files, files[1:], fillvalue=TreeFile("", 0)):
+            if file.size or not following.path.startswith(f"{file.path}/"):  # else a folder, as s3fs marks it
+                yield file
 
     def _pages(self, prefix: str, limit: int | None = None) -> Pages:
         def read() -> Pages:

@@ -195,7 +195,9 @@ def test_makes_a_mirror_in_a_folder_that_a_console_made(bucket_url, ministack):
     ministack.put(bucket_url, "", b"")
     remote = open_url(bucket_url, create=True, mirror_of="ab" * 16)
     assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
-    assert [file.path for file in remote.files()] == ["registry.json"]
+    for key in ("index/", "index/m.jsonl"):
+        ministack.put(bucket_url, key, b"")
+    assert [file.path for file in remote.files()] == ["index/m.jsonl", "registry.json"]
 
 
 def test_a_library_that_is_missing(bucket_url, monkeypatch):
