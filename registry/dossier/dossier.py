@@ -22,8 +22,8 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, missing_extra, suggest
 from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
 from onnxreg.schema.gates.policy import policy_of
+from onnxreg.schema.inputs.dossier_profile import DossierProfile, OwnerFacts, ProfileField
 from onnxreg.schema.log.events import Attest, LogLine, RolloutStep, Tag, Untag
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"

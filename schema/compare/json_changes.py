@@ -89,8 +89,9 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Yield all differences of two JSON values. `at` is the position of the values in their documents. By default, the
-    values are whole documents. An absent list or object equals an empty one.
+    """Yield all differences of two JSON values. `at` is their position, or None for whole documents.
+
+    An absent list or object is compared as an empty one. If the other side is empty, the whole value is one change.
     """
     if old == new and same(old, new):
         return
@@ -115,7 +116,9 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Return the two values if both are of this kind, else None. An absent value and null are treated as empty."""
+    """Return the two values if both are of this kind, else None. Absent or null counts as empty, unless the other is
+    empty.
+    """
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None

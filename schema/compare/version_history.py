@@ -41,9 +41,8 @@ class HistoryRow(Record, frozen=True, omit_defaults=False):
     artifacts: tuple[HistoryArtifact, ...] = ()
 
 
-HistoryEntry = tuple[
-    HistoryRow, Manifest | None, ArtifactStates
-]  # a row without its artifacts, the manifest (None: it was taken down), the states
+# A row without its artifacts, the manifest (None: it was taken down), the states
+HistoryEntry = tuple[HistoryRow, Manifest | None, ArtifactStates]
 
 
 class ModelHistory(Record, frozen=True):

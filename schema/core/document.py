@@ -78,11 +78,10 @@ class WrittenDocument(Document):
 def invalid(
     error: pydantic.ValidationError, label: str, keys: Iterable[str] = (), listing: str = ""
 ) -> InputError:
-    """Return the error for a document in which pydantic found faults. It reports an unknown key or, if there is none,
-    the first fault.
+    """Return the error for a document in which pydantic found faults. It reports an unknown key first.
 
-    If a key of `keys` is similar to the unknown key, the hint names it. Otherwise the hint for an unknown key of the
-    outermost object is `listing`.
+    The hint for an unknown key names similar keys among `keys`. If none is similar, `listing` is the hint for a key of
+    the outermost object.
     """
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()

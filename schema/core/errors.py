@@ -26,11 +26,8 @@ class RegError(Exception):
         cls.family = family or cls.family
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (
-            Exception.__new__,
-            (type(self), self.message),
-            vars(self),
-        )  # a subclass may take other arguments
+        # without __init__, because a subclass may take other arguments
+        return Exception.__new__, (type(self), self.message), vars(self)
 
 
 class InputError(RegError, family="input"):
@@ -81,10 +78,10 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Convert an InputError that is raised in the `with` block to an error of class `kind`: `<prefix>: <message>`.
+    """Put `<prefix>: ` before the message of an InputError from the `with` block, and raise it as class `kind`.
 
-    If `kind` is not InputError, a ConflictError is converted too. If `prefix` is empty, no error is converted. If
-    `hint` is set, it replaces the hint of the error.
+    A `kind` other than InputError also replaces a ConflictError. With an empty `prefix`, errors pass unchanged. `hint`,
+    if set, replaces the hint of the error.
     """
     try:
         yield
@@ -120,7 +117,7 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return the kind of a fault, and its message. The kind is `unreadable` if reading failed, otherwise `kind`."""
+    """Return the kind and the message of a fault. The kind is `kind`, or `unreadable` if a file could not be read."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
@@ -133,7 +130,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> HostError:
 
 @contextmanager
 def hub_library(purpose: str) -> Iterator[None]:
-    """Convert an import error of huggingface_hub to a RegError: it is not installed, or HF_ENDPOINT is malformed."""
+    """Convert the errors of importing huggingface_hub: it is not installed, or HF_ENDPOINT is malformed."""
     try:
         yield
     except ModuleNotFoundError as error:

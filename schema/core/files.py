@@ -86,9 +86,10 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """Return the state, read at the time `now` (ns), as text.
+        """Return the state as text. `now` is the time at which it was read, in ns.
 
-        Return "" if the file changed so recently that a further change might not change the state.
+        Return "" if a further change might leave the state as it is: the last change is too recent, or the file system
+        has no fine times.
         """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS

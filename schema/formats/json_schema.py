@@ -12,8 +12,8 @@ from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import InputError, suggest
-from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 from onnxreg.schema.gates.statements import BenchmarkDocument, EvaluationDocument, FaithfulnessReport
+from onnxreg.schema.inputs.dossier_profile import DossierProfile, OwnerFacts
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.recipe_file import JobRow, RecipeFile
 from onnxreg.schema.manifest.manifest import Manifest, Recipe

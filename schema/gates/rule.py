@@ -48,8 +48,8 @@ class GateFinding(Document):
 
 
 class PromotionEvidence(Document):
-    """The record of a promotion: the version, the policy and the findings. Readers do not trust the findings. They
-    judge the version again.
+    """The record of a promotion: the version, the policy and the findings. Readers judge the version again, and do not
+    trust the findings.
     """
 
     format: Literal["onnxreg-evidence"] = "onnxreg-evidence"
@@ -182,7 +182,7 @@ def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
 def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Check the loss of recall in the manifest and in later evaluations. If the manifest has no loss, fail."""
 
-    def judge(check: Check | None, unknown: str, verb: str) -> tuple[bool, str]:
+    def compare(check: Check | None, unknown: str, verb: str) -> tuple[bool, str]:
         loss = None if check is None else check.value
         if rule.loss_interval:
             loss = check.interval[1] if check is not None and check.interval else None
@@ -197,12 +197,12 @@ def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
         yield False, "no loss of recall was measured"
     for artifact in artifacts:
         for check in _losses(artifact) or (None,):
-            is_met, detail = judge(check, "is not known", "is")
+            is_met, detail = compare(check, "is not known", "is")
             yield is_met, f"{artifact.path}: {quantity} {detail}"
     for artifact in candidate.of_formats(rule.certified) or candidate.manifest.artifacts:
         for check in chain.from_iterable(map(_losses, candidate.later(artifact))):
             if check.value is not None:
-                is_met, detail = judge(check, "without an interval", "of")
+                is_met, detail = compare(check, "without an interval", "of")
                 yield is_met, f"{artifact.path}: a later evaluation found a loss {detail}"
 
 
@@ -267,8 +267,8 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check each artifact that is not float32. The newest proof must say that its weights are the rounded weights of a
-    float32 ancestor. If the rule has `signed_by`, a proof counts only if it is signed by a key in `signed_by`.
+    """Check each artifact that is not float32. Its newest proof must say that the weights are the rounded weights of a
+    float32 ancestor. If the rule has `signed_by`, only proofs that one of these keys signed count.
     """
     artifacts = candidate.of_formats(rule.certified)
     smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]

@@ -18,7 +18,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Table, Text
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.log.state import Speed
-from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest
+from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Positive
 
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
 MODEL_SUFFIXES = (".onnx", ".ort")
@@ -71,7 +71,8 @@ class Resampling(Document):
 class EvaluationDocument(Document):
     """The verdict on one artifact: a certificate that an export wrote, or a document of another tool.
 
-    `external_data` has the digests of each graph's external data, in the order of their paths, by the graph's digest.
+    `external_data` maps a graph's digest to the digests of the files with its external data, in the order of their
+    paths.
     """
 
     format: Literal["onnxreg-evaluation"]
@@ -105,7 +106,7 @@ class RuleCount(Document):
     """The number of times that a proof used `rule`, one of the rules in docs/prove.md."""
 
     rule: Text
-    count: Annotated[Count, Field(gt=0)]
+    count: Positive
 
 
 class LargestError(Document):
@@ -127,7 +128,7 @@ class FaithfulnessReport(Document):
 
     format: Literal["onnxreg-faithfulness"]
     format_version: First
-    rules: Annotated[Count, Field(gt=0)]
+    rules: Positive
     artifact: Digest
     parent: Digest
     verdict: Literal["proven", "bounded", "not-provable"]
@@ -206,8 +207,8 @@ def timed_pairs(
 ) -> list[tuple[Artifact, Artifact]]:
     """Return the artifacts that have an ancestor in full precision, each with this ancestor.
 
-    `paths` selects artifacts. Raise InputError if no artifact, or not every selected artifact, has an ancestor in full
-    precision. Also raise it if the version has several graphs. The error names the version by `label`.
+    `paths` selects artifacts. Raise InputError if the version has several graphs, if a selected artifact has no such
+    ancestor, or if no artifact has one. The error names the version by `label`.
     """
     if manifest.stages:
         message = f"{label} is made of several graphs, and only single graphs are timed"
@@ -253,16 +254,16 @@ class BenchmarkDocument(Document):
     format_version: First
     cpu: Text
     isa: Text
-    threads: Annotated[Count, Field(gt=0)]
+    threads: Positive
     runtime: Text
     warm_up: Count
-    runs: Annotated[Count, Field(gt=0)]
+    runs: Positive
     artifacts: Annotated[Items[TimedArtifact], Field(min_length=1)]
     candidates: Items[TimedCandidate] = ()
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The speed of each artifact, by digest. If several inputs were timed, it is the worst ratio to the parent."""
+        """The speed of each artifact, by digest. If several inputs were timed, the speed with the worst ratio counts."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:
@@ -274,7 +275,7 @@ class BenchmarkDocument(Document):
                 figures = {"ratio": check.value, "low": low, "median_ms": medians.get(check.name)}
                 with about(f"the ratio of {item.path}"):
                     speed = Speed.read({**machine, "threads": self.threads, **figures})
-                faster = speeds.get(item.artifact)
-                if faster is None or speed.ratio > faster.ratio:
+                other = speeds.get(item.artifact)
+                if other is None or speed.ratio > other.ratio:
                     speeds[item.artifact] = speed
         return dict(islice(speeds.items(), MAX_SPEEDS))

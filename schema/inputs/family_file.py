@@ -21,7 +21,7 @@ from onnxreg.schema.core.document import (
 from onnxreg.schema.core.units import size
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.family import ClassId
-from onnxreg.schema.manifest.manifest import Description, Pixels
+from onnxreg.schema.manifest.manifest import Description, Positive
 
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -50,7 +50,7 @@ class BackboneSpec(WrittenDocument):
     embedding: TensorName = "embedding"
     factory: Text | None = None
     arguments: JsonObject = {}
-    input: tuple[Pixels, Pixels, Pixels] | None = None
+    input: tuple[Positive, Positive, Positive] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -210,9 +210,7 @@ class OptionalEvent(Event, frozen=True, kw_only=True):
 
 
 class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
-    """The deltas of a version were replaced. The blobs that this event refers to are the table of deltas, and the
-    deltas that the table lists.
-    """
+    """The deltas of a version were replaced. `blobs` are the table of deltas and the deltas that it lists."""
 
     version: Version
     manifest: Digest
@@ -225,10 +223,10 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
-    """A rollout of a channel began, widened or stopped. The event refers to one blob, `evidence`.
+    """A rollout of a channel began, widened or stopped. The channel does not move.
 
-    The channel does not move. `expects` is the manifest of the channel's version. `version` is None if the rollout
-    stopped. `policy` and `evidence` are as in `Tag`.
+    `expects` is the manifest of the channel's version. `version` is None if the rollout stopped. `policy` and
+    `evidence` are as in `Tag`. The only blob of the event is `evidence`.
     """
 
     tag: str
@@ -253,7 +251,7 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
 
 class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
-    """The speeds of a version's artifacts were measured. The event refers to one blob, the benchmark document."""
+    """The speeds of a version's artifacts were measured. The only blob of the event is the benchmark document."""
 
     manifest: Digest
     speeds: Annotated[dict[Digest, Speed], Meta(min_length=1, max_length=MAX_SPEEDS)]
@@ -382,7 +380,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "log line", max_bytes: int = MAX_LINE_BYTES) -> "LogLine":
-        """Read a line. Raise InputError if it is not canonical, or has an unknown key or an unknown required event."""
+        """Read a line. Raise InputError if it is not canonical, or has a key or a required event that is unknown here."""
         canonical.check_size(data, label, max_bytes)
         try:
             line = decode_json(data, cls, label)

@@ -52,9 +52,9 @@ class DraftArtifact:
 class Draft:
     """A version whose files have no digests yet.
 
-    `fields` has further keys of the manifest, such as `task` and `source`, as JSON. If a file is a symbolic link,
-    `file_states` has the state of the linked file before it was read. By this state, a later change is noticed.
-    `document` may be an existing manifest of these files, which is used unchanged.
+    `fields` has further keys of the manifest, such as `task` and `source`, as JSON. `file_states` has the state of each
+    symbolic link's target before the target was read, to notice a later change. `document` may be an existing manifest
+    of these files, which is used unchanged.
     """
 
     name: str

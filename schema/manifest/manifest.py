@@ -32,8 +32,7 @@ from onnxreg.schema.manifest.vocabulary import (
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 
-
-Pixels = Annotated[Count, Field(gt=0)]
+Positive = Annotated[Count, Field(gt=0)]
 
 
 class Preprocessing(Document):
@@ -46,12 +45,12 @@ class Preprocessing(Document):
     Another program can generate the same image to test its own preprocessing.
     """
 
-    size: tuple[Pixels, Pixels]
+    size: tuple[Positive, Positive]
     mean: Items[float]
     std: Items[Annotated[float, Field(gt=0)]]
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     color: Literal["RGB", "BGR", "L"] = "RGB"
-    resize: Pixels | None = None
+    resize: Positive | None = None
     resample: Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] | None = None
     sample: Items[float] | None = None
 
@@ -82,12 +81,12 @@ class AudioPreprocessing(Document):
     hop]`.
     """
 
-    sampling_rate: Pixels
+    sampling_rate: Positive
     normalize: bool = False
-    samples: Pixels | None = None
-    mels: Pixels | None = None
-    window: Pixels | None = None
-    hop: Pixels | None = None
+    samples: Positive | None = None
+    mels: Positive | None = None
+    window: Positive | None = None
+    hop: Positive | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -186,8 +185,8 @@ class SemanticDigest(Document):
 class KvCache(Document):
     """The cache of keys and values of a decoder: its bytes for each token, and the maximum number of tokens in it."""
 
-    bytes_per_token: Annotated[Count, Field(gt=0)]
-    max_tokens: Annotated[Count, Field(gt=0)]
+    bytes_per_token: Positive
+    max_tokens: Positive
 
 
 class Step(Document):
@@ -312,7 +311,7 @@ Description = Annotated[
 class PieceDigests(Document):
     """The digests of a file's consecutive pieces of `size` bytes. A damaged download is repaired piece by piece."""
 
-    size: Annotated[Count, Field(gt=0)]
+    size: Positive
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
 
 
@@ -556,7 +555,10 @@ class Manifest(Document):
         return lineage
 
     def check_weights(self, external_data: Mapping[str, tuple[Digest, ...]]) -> None:
-        """Raise InputError if a graph of a report has other external data here. The keys are digests of graphs."""
+        """Raise InputError if a report evaluated a graph of this version with other external data.
+
+        `external_data` is the report's: the digests of the external data, by the digest of the graph.
+        """
         here = {(str(item.digest), item.external_data) for item in self.artifacts}
         for graph, _ in {item for item in external_data.items() if item[0] in dict(here)} - here:
             message = f"the report is about graph {graph[7:19]}... with other external data"

@@ -269,9 +269,10 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 def rollout_versions(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return a list with the version that a rollout of the channel `tag` gives to a device. Return [] if the device
-    does not take part, or if `digest` is not None and the version has another manifest. Raise InputError if the seed is
-    malformed.
+    """Return a list with the version that a rollout of the channel `tag` gives to a device.
+
+    Return [] if the device does not take part, or if the version's manifest is not `digest` (None: any). Raise
+    InputError if the seed is malformed.
     """
     if re.fullmatch(r"[0-9a-f]{64}", seed) is None:
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")

@@ -266,7 +266,7 @@ def resolve_among(
     is_slow: Callable[[ArtifactSummary], bool] | None = None,
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """Find the best artifact in the first candidate version that has a matching artifact. Later versions are not read.
+    """Find the best artifact in the first candidate that has a matching artifact. Later candidates are not read.
 
     `is_slow` is true for an artifact that is slower than full precision on the device. `any_version` is true if the ref
     has no tag.

@@ -69,8 +69,7 @@ def runtime(release: str) -> Runtime:
 
 
 DOMAIN = "com.microsoft"
-# The first release that meets each need on the CPU. Features that are not listed are as old as their
-# operator.
+# The first release that meets each need on the CPU. Features that are not listed are as old as their operator.
 FIRST_RELEASES = msgspec.json.decode(
     Path(__file__).with_name("contrib_releases.json").read_bytes(), type=dict[str, tuple[int, int]]
 )

@@ -101,9 +101,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 class Signature(Record, frozen=True):
-    """A signature, and the id of the key that is said to have made it. Neither the signature nor the id has been
-    verified.
-    """
+    """A signature, and the id of the key that claims to have made it. Neither is verified yet."""
 
     sig: bytes
     keyid: str = ""

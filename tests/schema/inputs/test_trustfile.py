@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.errors import InputError, RegError
-from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
+from onnxreg.schema.inputs.dossier_profile import DossierProfile, OwnerFacts
 from onnxreg.schema.inputs.family_file import FamilyFile, SizeLimits
 from onnxreg.schema.inputs.trust_file import read_trust
 from onnxreg.schema.signing.dsse import PublicKey

@@ -31,8 +31,8 @@ from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, decode_table, encode_table
-from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport
+from onnxreg.schema.inputs.dossier_profile import DossierProfile, OwnerFacts
 from onnxreg.schema.log.events import LogLine, PolicyEvent
 from onnxreg.schema.log.state import Checkpoint, State
 from onnxreg.schema.manifest import manifest as documents

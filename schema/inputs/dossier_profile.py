@@ -11,9 +11,9 @@ from onnxreg.schema.core.document import First, Items, ModelName, Table, Text, W
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 # The manifest, the log line that published the version, or lines of the model's log.
 SourceName = Literal["manifest", "published", "log"]
-# Signers, changes since the previous publication, moves of the version's channels, or rules for these
-# channels.
+# Signers, changes since the previous publication, moves of the version's channels, or rules for them.
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
+Column = Annotated[tuple[Text, Text], Field(fail_fast=True)]
 
 
 class ProfileField(WrittenDocument):
@@ -33,9 +33,7 @@ class ProfileField(WrittenDocument):
     from_: Annotated[SourceName | None, Field(alias="from")] = None
     value: Text | None = None
     rows: Text | None = None
-    columns: (
-        Annotated[Items[Annotated[tuple[Text, Text], Field(fail_fast=True)]], Field(min_length=1)] | None
-    ) = None
+    columns: Annotated[Items[Column], Field(min_length=1)] | None = None
     kinds: Items[Text] = ()
     having: Text | None = None
     this: bool = False

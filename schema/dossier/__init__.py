@@ -1,1 +1,0 @@
-"""Documents that people write for the dossier of a version."""
