@@ -24,9 +24,7 @@ def command(
     query: Query,
     remote: str | None = REMOTE,
 ) -> None:
-    """Show the version and artifact that each device gets from `reg resolve`.
-
-    For a pipeline, show both for each member.
+    """Show the version and artifact that each device gets from `reg resolve`, for a pipeline once for each member.
 
     If a device gets nothing, the exit status is 8.
 

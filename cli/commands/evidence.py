@@ -158,7 +158,8 @@ def prove(
     """Prove that each quantized artifact is its parent with rounded weights.
 
     The verdict is `proven`, `bounded` (with the largest rounding error of a weight, in steps of its scale) or
-    `not-provable` (with the reason): see docs/prove.md. The proof uses only the bytes of the files: no model is run. It says nothing about the parent itself.
+    `not-provable` (with the reason). The proof reads only the files, and runs no model. It says nothing about the
+    parent itself. See docs/prove.md.
 
     With --json: {ref, proofs: [{path, parent, report}]}; the schema of report is `reg builtin schemas faithfulness`.
     """

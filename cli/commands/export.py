@@ -130,13 +130,13 @@ def command(
     With --batch, many exports run at once, and a failed export does not stop the others. The exit status is that of the
     failures, or 7 if their statuses differ (docs/fleets.md). If --push fails, the version stays published here.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}. manifest is the document. states maps
-    a file's path to its certification state. yanked is null or {version, reason}. With --dry-run also {dry_run:
-    true}. If something was timed also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?,
-    ratio?, interval?}]}; ratio is relative to the parent. With --push also {pushed: {ref, remote, events, blobs,
-    bytes, output}}; pushed is null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed,
-    seconds, error: {family, message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed
-    or stopped.
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}. manifest is the whole manifest. states
+    maps a file's path to its certification state. yanked is null or {version, reason}. With --dry-run also {dry_run:
+    true}. If something was timed also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?, ratio?,
+    interval?}]}; ratio is relative to the parent. With --push also {pushed: {ref, remote, events, blobs, bytes,
+    output}}; pushed is null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds,
+    error: {family, message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed or
+    stopped.
     """
     arguments = locals() | {"int8": not no_int8}
     given = {key: arguments[key] for key in requests.OPTIONS if arguments[key] not in (None, [])}

@@ -1,4 +1,4 @@
-"""`reg verify` and `reg doctor`: check the bytes and signatures of a registry, and the state of its files and remotes."""
+"""`reg verify` and `reg doctor`: check the bytes and signatures of a registry, and its surroundings."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -179,7 +179,8 @@ def doctor(
     """Check a registry and its surroundings, and suggest a fix for each finding.
 
     Without --clear nothing is changed. The worst finding sets the exit status. From worst to least bad, it is 4 for
-    integrity, 6 for a remote, 3 for something that is not found, and 9 for the environment.
+    integrity, 5 for a conflict, 6 for a remote, 3 for something that is not found, 2 for wrong input, and 9 for the
+    environment.
 
     --clear deletes a file that does not belong in a registry, or the note of a running `reg gc` or `reg mirror`. Clear
     a note only if its process is dead: otherwise files that somebody relies on may be deleted.

@@ -44,8 +44,8 @@ def command(
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked, pinned,
     latency, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size, state,
     certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts the models in matches; more
-    says if --limit left matches out, and is null if this is not known; snapshot is the time of the catalog that
-    answered. With --export: {path, rows, snapshot?}.
+    says if --limit left matches out; snapshot is the time of the catalog that answered. With --export: {path, rows,
+    snapshot?}.
     """
     session = session.with_max_age(max_age)
     question = None if expression is None else parse(expression)

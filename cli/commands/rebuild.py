@@ -40,11 +40,11 @@ def command(
 ) -> None:
     """Run the recipe of a version again and compare every file with the published file. Nothing is published.
 
-    Code, checkpoint and suite must have the recorded digests, and code runs only with --allow-code. If the
-    results differ, the exit status is 4. See docs/rebuild.md.
+    Code, checkpoint and suite must have the recorded digests, and code runs only with --allow-code. If the results
+    differ, the exit status is 4. See docs/rebuild.md.
 
-    With --json: {ref, manifest, matches, files: [{path, role, state, recorded, rebuilt, where}], tools,
-    checks, fields: [{name, recorded, rebuilt}]}.
+    With --json: {ref, manifest, matches, files: [{path, role, state, recorded, rebuilt, where}], tools, checks, fields};
+    tools, checks and fields are lists of {name, recorded, rebuilt}.
     """
     with needs("export", "reg rebuild"):
         from onnxreg.converters.rebuild import Materials, rebuild

@@ -83,9 +83,9 @@ def command(
 
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
     run only. The task decides the result (docs/tasks.md). --text shows spans, classes, vectors, a continuation, the
-    text that an encoder-decoder generates, a sound, or an answer, which is a part of --context. --audio shows spoken words,
-    classes or a vector. --image shows classes, objects, segments, depth, a vector or text. --image with --text shows
-    which of the texts fit the image.
+    text that an encoder-decoder generates, a sound, or an answer, which is a part of --context. --audio shows spoken
+    words, classes or a vector. --image shows classes, objects, segments, depth, a vector or text. --image with --text
+    shows which of the texts fit the image.
 
     With --json: {name, version, path, runtime}, and the keys of the option. --self-test: {passed, cases: [{case,
     output, values, max_abs_error, atol, rtol, beyond, passed}]}; --input: {outputs: {name: {dtype, shape, data}}};
@@ -93,9 +93,9 @@ def command(
     pixels}, {depth: [[value]]} or {vector, pooling} (box: left, top, right, bottom, as shares); --audio: {transcript},
     classes or a vector; --text: {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation,
     truncated}, {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
-    tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]} {completion: {text, tokens,
-    finish}} or {waveform, sampling_rate, truncated}. An encoder-decoder gives {generated: {text, tokens, finish}, paths}. Starts and ends are half-open, in
-    code points.
+    tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]}, {completion: {text, tokens,
+    finish}} or {waveform, sampling_rate, truncated}. An encoder-decoder gives {generated: {text, tokens, finish},
+    paths}. start and end count code points; the character at end is not included.
     """
     kinds = {"--self-test": self_test, TEXT: text, AUDIO: audio, IMAGE: image, "--input": feeds}
     options = [option for option, value in kinds.items() if value]

@@ -117,7 +117,7 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return the kind and the message of a fault. The kind is `kind`, or `unreadable` if a file could not be read."""
+    """Return the kind and the message of a fault. The kind is `kind`, or `unreadable` if the reading failed."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 

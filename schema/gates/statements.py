@@ -263,7 +263,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The speed of each artifact, by digest. If several inputs were timed, the speed with the worst ratio counts."""
+        """The speed of each artifact, by digest. If several inputs were timed, the one with the worst ratio counts."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:

@@ -380,7 +380,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "log line", max_bytes: int = MAX_LINE_BYTES) -> "LogLine":
-        """Read a line. Raise InputError if it is not canonical, or has a key or a required event that is unknown here."""
+        """Read a line. Raise InputError if it is not canonical, or has an unknown key or an unknown required event."""
         canonical.check_size(data, label, max_bytes)
         try:
             line = decode_json(data, cls, label)
