@@ -37,7 +37,6 @@ def sbom(
     With --json and --output nothing is printed.
     """
     from onnxreg.registry.log.contents import read_version
-    from onnxreg.registry.log.log import load
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import latest_proofs
     from onnxreg.schema.formats.sbom import bill
@@ -47,14 +46,12 @@ def sbom(
         if not TIME.fullmatch(timestamp):
             raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
         check_time(timestamp)
-    reader = session.reader(remote)
-    published = read_version(reader, Ref.parse(ref), yanked=True)
-    recorded = {}
-    if proofs:
-        ledger = load(reader, published.name)
-        recorded = latest_proofs(ledger, published.digest, published.manifest, load_trust())
-    facts = (published.manifest, published.digest, published.version, published.states)
-    value = bill(*facts, timestamp, recorded)
+    published = read_version(session.reader(remote), Ref.parse(ref), yanked=True)
+    subject = (published.digest, published.manifest)
+    recorded = latest_proofs(published.log.check(), *subject, load_trust()) if proofs else {}
+    value = bill(
+        published.manifest, published.digest, published.version, published.states, timestamp, recorded
+    )
     if out is None:
         write_json(value)
     else:

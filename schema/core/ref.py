@@ -188,7 +188,7 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. Raise InputError if it collides with an earlier path, or if one is a parent of the other."""
+        """Add a path. Raise InputError if it collides with an earlier path, or if one contains the other."""
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"

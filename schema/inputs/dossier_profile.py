@@ -23,8 +23,8 @@ class ProfileField(WrittenDocument):
     A field with `from` shows the value at the JSON pointer `value`, or a table. The table has a row for each match of
     the pointer `rows`, in which `*` means any key. A column is a label and a path from the row, such as `../size`. A
     path that ends in `#` gives the key. With `from: log`, the field shows lines of the log. `kinds` selects lines by
-    the kind of event. `having` selects lines that have a value at this pointer. `this` selects lines about the version
-    of the dossier or its artifacts.
+    the kind of event. `having` selects lines that have a value at this pointer. `this` selects lines about the
+    dossier's version or the artifacts of this version.
     """
 
     label: Text

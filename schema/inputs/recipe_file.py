@@ -128,11 +128,9 @@ class SearchCandidate(WrittenDocument):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        before = None
-        for step in self.steps:
+        for step, before in zip(self.steps, [None, *(step.name for step in self.steps)], strict=False):
             if step.input not in (None, before):
                 raise ValueError(f"the step {step.name} has an input: it takes the result of the one before")
-            before = step.name
         return self
 
 

@@ -353,9 +353,9 @@ class Artifact(StoredFile):
     """A file that a runtime loads, the `files` beside it, and its properties.
 
     `parent` is the digest of the artifact from which it was made. `ort_format` is the version of a file in ORT format.
-    `semantic` is absent if the graph cannot be read. `contrib` lists the operators of `com.microsoft` that the graph
-    needs, and the features that a later release of ONNX Runtime added to an operator. `kv_cache` is set for a decoder
-    with a cache. `reproducible` is false if conversions are known to give different bytes.
+    `semantic` is absent if the graph cannot be read. `contrib` lists the operators and features in use that a release of
+    ONNX Runtime may lack, such as `MatMulNBits bits=8`. `kv_cache` is set for a decoder with a cache. `reproducible` is
+    false if conversions are known to give different bytes.
     """
 
     format: FormatName

@@ -63,7 +63,7 @@ class Build(msgspec.Struct, frozen=True):
     everywhere: frozenset[str] | None = None  # the types that all operators may use
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """Return a code (`operators` or `types`) and a detail if the build cannot run these operators, else None."""
+        """Return why the build cannot run these operators: `operators` or `types`, and a detail. None: it can."""
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:
